@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from ledger.budgets import MAX_RECORD_BYTES, MAX_RECORD_VALUES, values_of
 from ledger.errors import EvidenceRefused, LedgerError, ParseError, RecordError
+from ledger.invalid_values import explain
 from ledger.record_parser import is_closed, read_canonical
 from ledger.records import (
     Case,
@@ -186,26 +187,16 @@ def parse_json(data: bytes, *, what: str) -> Any:
         raise ParseError(f"{what}: not JSON ({error}); expected UTF-8 JSON without a byte-order mark") from error
 
 
-def explain(error: ValidationError, *, what: str) -> str:
-    """Return a validation error as one line: the object, the field, what it got and what was expected."""
-    errors = error.errors(include_url=False)
-    # A schema that is not known explains all the rest.
-    first = next((found for found in errors if found["loc"] == ("schema",)), errors[0])
-    field = ".".join(str(part) for part in first["loc"]) or "record"
-    # A whole record is too long to repeat.
-    repeated = first["type"] != "missing" and not isinstance(first["input"], dict)
-    got = f" (got {str(first['input'])[:80]!r})" if repeated else ""
-    more = f"; {error.error_count() - 1} more" if error.error_count() > 1 else ""
-    return f"{what}: {field}: {first['msg'].removeprefix('Value error, ')}{got}{more}"
-
-
 @contextlib.contextmanager
-def record_errors(what: str) -> Iterator[None]:
-    """Raise RecordError, naming `what` and the field, where a record made within does not validate."""
+def record_errors(what: str, kind: type[Record] | None = None) -> Iterator[None]:
+    """Raise RecordError, naming `what` and the fields, where a record made within does not validate.
+
+    kind: of that record, so that its keys are named to who gave another one.
+    """
     try:
         yield
     except ValidationError as error:
-        raise RecordError(explain(error, what=what)) from error
+        raise RecordError(explain(error, what=what, kind=kind)) from error
 
 
 def validate(kind: type[R], value: Any, *, what: str) -> R:
@@ -213,7 +204,7 @@ def validate(kind: type[R], value: Any, *, what: str) -> R:
     try:
         return kind.model_validate_json(json.dumps(value, allow_nan=False))
     except ValidationError as error:
-        raise RecordError(explain(error, what=what)) from error
+        raise RecordError(explain(error, what=what, kind=kind)) from error
     except (ValueError, RecursionError) as error:
         raise RecordError(f"{what}: {error}") from error
 

@@ -17,11 +17,11 @@ KERNELS = sorted((ROOT / "kernels").rglob("*.py"))
 
 # From the ground up: a folder with its modules, or "" for modules of ledger/ itself.
 LAYERS = (
-    ("", "budgets errors releases child_environment"),
+    ("", "budgets errors releases child_environment suggestions"),
     ("records", "base hardware case prediction reveal draw measurement ratio void source forecaster order verdict"),
-    ("", "roofline cost_model record_parser canonical philox_inputs"),
+    ("", "roofline cost_model record_parser invalid_values canonical philox_inputs"),
     ("operations", "contract row_wise products attention registry"),
-    ("", "suggestions launches"),
+    ("", "launches"),
     ("sources", "platform scan unlisted distributions closure collector rebuild loader same_code"),
     ("", "kernel kernel_folder kernel_files record_files"),
     ("callables", "argument_list recorded_arguments subject calls flop_counter counted_work subject_files"),

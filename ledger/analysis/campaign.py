@@ -192,10 +192,10 @@ def parse_campaign(value: Any, *, what: str) -> tuple[CampaignFile, tuple[Reques
     campaign = validate(CampaignFile, value, what=what)
     _check_size(campaign, campaign.cells, what)
     requests = []
-    for number, entry in enumerate(campaign.cells):
+    for number, entry in enumerate(campaign.cells, start=1):
         guess = {name: getattr(entry, name) for name in Guess.model_fields}
         for cell in _expand(campaign, entry, number, what):
-            with record_errors(f"{what}: cells.{number}"):
+            with record_errors(f"{what}: cell {number}"):
                 requests.append(Request(**cell, **guess))
     return campaign, tuple(requests)
 
@@ -205,9 +205,9 @@ def parse_open_campaign(value: Any, *, what: str) -> tuple[OpenCampaign, tuple[C
     campaign = validate(OpenCampaign, value, what=what)
     _check_size(campaign, campaign.cells, what)
     requests = []
-    for number, entry in enumerate(campaign.cells):
+    for number, entry in enumerate(campaign.cells, start=1):
         for cell in _expand(campaign, entry, number, what):
-            with record_errors(f"{what}: cells.{number}"):
+            with record_errors(f"{what}: cell {number}"):
                 requests.append(CellRequest(**cell))
     return campaign, tuple(requests)
 
@@ -220,7 +220,7 @@ def _check_size(campaign: Campaign, entries: Iterable[CellEntry], what: str) -> 
 
 def _expand(campaign: Campaign, entry: CellEntry, number: int, what: str) -> Iterator[dict[str, Any]]:
     """Yield the fields of a cell for every combination of the dtypes and sizes of an entry."""
-    name = f"{what}: cells.{number}"
+    name = f"{what}: cell {number}"
     kernel = _given(entry.kernel or campaign.kernel, f"{name}: no kernel")
     hardware = _given(entry.hardware or campaign.hardware, f"{name}: no hardware")
     dtypes, shape = entry.dtype or campaign.dtype, entry.shape or {}

@@ -59,6 +59,7 @@ def audit(
     """Check a whole ledger without trusting its author. Works on a sanitised clone."""
     from ledger.evidence import audit as audits
     from ledger.evidence.audit_result import document
+    from ledger.evidence.challenge import anchor_of
     from ledger.evidence.checkpoint import read_checkpoint, write_checkpoint
     from ledger.evidence.log_levels import LogTrust
     from ledger.evidence.trust_levels import Trust
@@ -66,6 +67,8 @@ def audit(
 
     if run_code and not recompute:
         raise InputError("--run-code: given without --recompute; expected both")
+    if challenge is not None:
+        anchor_of(challenge)
     memory = AuditIndex(since) if since or checkpoint else None
     trust = Trust(allowed_signers=allowed_signers, tsa_roots=tsa_roots)
     log = LogTrust(log_roots, log_identity, log_issuer, log_entries, tsa_roots)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ledger.cli.options import JsonOption, parse_sight
+from ledger.cli.options import JsonOption, check_sight, parse_sight
 from ledger.cli.output import emit, out, say, working
 from ledger.errors import InputError
 
@@ -66,6 +66,7 @@ def challenge(
     elif draw is not None:
         if by is not None:
             raise InputError("--by: given together with --draw; the domain's seal names the forecaster")
+        check_sight(parse_sight(sight), known)
         seen = Seen(sight=parse_sight(sight), known=known)
         _seal_answers(draw, pulse, secret, seen, output, as_json=as_json)
     elif by is not None or pulse is not None or secret is not None:

@@ -18,9 +18,10 @@ from ledger.cli.options import (
     ProgramOption,
     ReferenceOption,
     parse_dtype,
+    parse_pass,
     parse_shape,
 )
-from ledger.cli.output import emit, out, say
+from ledger.cli.output import emit, err, out, say
 from ledger.errors import InputError
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def forecast(
     from ledger.forecasters.registry import answers_of, participants_named
     from ledger.record_files import load_hardware
 
-    called = {"args": args, "pass": run, "reference": reference, "flops": flops, "bytes": moved}
+    called = {"args": args, "pass": parse_pass(run), "reference": reference, "flops": flops, "bytes": moved}
     given = [f"--{name}" for name, value in called.items() if value is not None]
     if source is not None:
         if subject or hw or dtype or shape or grid or batch or gpus or output or given:
@@ -254,6 +255,9 @@ def _map(
     as_json: bool,
 ) -> None:
     """Show the cells as a table and heat maps, of the first forecaster; as JSON of all of them."""
+    from rich.text import Text
+
+    from ledger.analysis.formatting import harmless
     from ledger.forecasters.levers import COMPARED, SPREAD, lever_of
     from ledger.forecasters.registry import answers_of
     from ledger.record_files import write_atomically
@@ -278,7 +282,8 @@ def _map(
         if chosen[0].name == "analytic" and is_gpu(hardware.target):
             compared = "" if hardware.name in COMPARED else f"; nothing measured on {hardware.name} was compared"
             runs = "685 runs on an H200 and an H100"
-            say(f"{hardware.name}: 80% of {runs} took {SPREAD[0]:g} to {SPREAD[1]:g} times that{compared}")
+            told = f"{hardware.name}: 80% of {runs} took {SPREAD[0]:g} to {SPREAD[1]:g} times that{compared}"
+            err().print(Text(harmless(told)))
 
 
 def _earlier(chosen: Sequence[Participating]) -> tuple[Measured, ...]:

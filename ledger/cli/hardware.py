@@ -13,7 +13,7 @@ hardware_app = typer.Typer(no_args_is_help=True, help="List hardware profiles, o
 
 @hardware_app.command("list")
 def hardware_list(as_json: JsonOption = False) -> None:
-    """List the profiles: the repository's and those shipped with the package."""
+    """List all profiles."""
     from ledger.record_files import hardware_names, load_hardware
 
     profiles = [load_hardware(name, find_root()) for name in hardware_names(find_root())]
@@ -28,7 +28,7 @@ def hardware_list(as_json: JsonOption = False) -> None:
 
 @hardware_app.command("show")
 def hardware_show(name: str, as_json: JsonOption = False) -> None:
-    """Show one profile as a card: peaks, ridge points, bandwidths, notes."""
+    """Show one profile and its peaks."""
     from ledger.record_files import load_hardware
     from ledger.render import hardware_card as card
 

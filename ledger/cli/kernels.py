@@ -13,7 +13,7 @@ kernels_app = typer.Typer(no_args_is_help=True, help="List kernels, or show one 
 
 @kernels_app.command("list")
 def kernels_list(as_json: JsonOption = False) -> None:
-    """List the kernels: the repository's and those shipped with the package."""
+    """List all kernels."""
     from ledger.kernel_files import kernel_names, load_kernel, skipped_files
 
     for path in skipped_files(find_root()):
@@ -29,7 +29,7 @@ def kernels_list(as_json: JsonOption = False) -> None:
 
 @kernels_app.command("show")
 def kernels_show(name: str, as_json: JsonOption = False) -> None:
-    """Show one kernel: formula, shapes, work, tolerances, what its work model excludes."""
+    """Show one kernel and its work."""
     from ledger.kernel_files import load_kernel
     from ledger.render import hardware_card as card
 

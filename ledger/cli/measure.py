@@ -12,7 +12,7 @@ import typer
 from ledger.cli.fleet import NodeLimitOption, RayOption, check_ray, node_document, run_on_fleet, say_nodes
 from ledger.cli.options import CountersOption, DeviceOption, FullOption, JsonOption, PriceOption, TimeLimitOption
 from ledger.cli.output import emit, progress_bar, say
-from ledger.errors import InputError
+from ledger.errors import InputError, ParseError, RecordError
 
 if TYPE_CHECKING:
     from ledger.measure.run_order import Progress, RunSummary
@@ -45,7 +45,10 @@ def measure(
     if ray is not None and budget is not None:
         raise InputError("--budget: expected without --ray")
     select_device(device)
-    record = read_record(Order, order_file)
+    try:
+        record = read_record(Order, order_file)
+    except (ParseError, RecordError) as error:
+        raise type(error)(f"{error}, in an order written by: ledger order") from error
     if ray is None:
         summary = run_locally(record, output, counters, full, None, time_limit, budget)
     else:

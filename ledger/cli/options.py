@@ -16,7 +16,10 @@ from ledger.suggestions import unknown
 if TYPE_CHECKING:
     from ledger.records import CeilingKind, Dtype, Regime, Sight
 
-Ids = Annotated[list[str] | None, typer.Argument(help="Seals or SEAL#CELL names; none: every open cell.")]
+Ids = Annotated[
+    list[str] | None,
+    typer.Argument(help="Seals or SEAL#CELL names, measured ones again; none: every open cell."),
+]
 CountersOption = Annotated[str, typer.Option(help="Hardware counters: auto, off, or full (keeps the report).")]
 FullOption = Annotated[list[str] | None, typer.Option("--full", help="Cells whose full report is kept.")]
 PriceOption = Annotated[float | None, typer.Option("--price-per-hour", min=0, help="Price of the device, per hour.")]
@@ -27,7 +30,7 @@ AgainOption = Annotated[
     bool, typer.Option("--again", help="Measured cells again, as later runs; the first run still counts.")
 ]
 OnceOption = Annotated[
-    bool, typer.Option("--once", help="One forecast of each case; its run scores the others. Drawn ones all.")
+    bool, typer.Option("--once", help="One forecast of each case; its run scores the others; of drawn cells all.")
 ]
 DeviceOption = Annotated[
     str | None, typer.Option("--device", help="cpu, cuda or cuda:N (default: the first GPU, or the CPU without one).")
@@ -127,6 +130,21 @@ def parse_sight(text: str | None) -> Sight | None:
     return None if text is None else _one_of(text, get_args(Sight), "sight")
 
 
+def parse_pass(text: str | None) -> str | None:
+    """Return a pass by name, None for none. Raises: InputError."""
+    if text not in (None, "forward", "backward", "both"):
+        raise InputError(f"--pass: got {text[:80]!r}; expected forward, backward or both")
+    return text
+
+
+def check_sight(sight: str | None, known: str) -> None:
+    """Check that a sight other than blind says what had been timed. Raises: InputError."""
+    if sight in ("near", "informed") and not known.strip():
+        raise InputError(f"--sight {sight}: without --known; expected a sentence on what had been timed")
+    if sight is None and known.strip():
+        raise InputError("--known: without --sight; expected --sight blind, near or informed")
+
+
 def parse_ceilings(text: str | None) -> CeilingKind | None:
     """Return a set of ceilings by name, None for the default. Raises: InputError."""
     from ledger.records import CeilingKind
@@ -161,7 +179,8 @@ def check_percent(percent: float, name: str = "--pct") -> float:
 def check_interval(pct: float, low: float | None, high: float | None) -> None:
     """Check that an interval has both ends and holds the percent. Raises: InputError."""
     if (low is None) != (high is None):
-        raise InputError("an interval needs both ends, low and high; expected both or neither")
+        given, missing = (f"--low {low:g}", "--high") if low is not None else (f"--high {high:g}", "--low")
+        raise InputError(f"{given}: given without {missing}; expected both or neither")
     if low is not None and high is not None and not low <= pct <= high:
         raise InputError(f"the interval {low:g} to {high:g} does not hold {pct:g}; expected low ≤ percent ≤ high")
 

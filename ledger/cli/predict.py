@@ -20,8 +20,10 @@ from ledger.cli.options import (
     ReferenceOption,
     check_interval,
     check_percent,
+    check_sight,
     parse_ceilings,
     parse_dtype,
+    parse_pass,
     parse_probabilities,
     parse_regime,
     parse_shape,
@@ -118,6 +120,7 @@ def predict(
             sealed_by(by, sealing, programs=program or (), source=source)
         return
     kind = parse_ceilings(ceilings)
+    check_sight(parse_sight(sight), known)
     cell: dict[str, Any] = {"why": why, "sight": parse_sight(sight), "known": known, "threads": threads}
     called = (args, run, reference, tolerance, flops, moved)
     if by is not None or program:
@@ -185,17 +188,34 @@ def _subject(
     from ledger.callables.subject import is_callable
 
     if kernel is None or not is_callable(kernel):
+        if kernel is not None and (dtype is None or shape is None):
+            _check_kernel(kernel)
         dtype, shape = _given(dtype, "--dtype"), _given(shape, "--shape")
     return {
         "dtype": None if dtype is None else parse_dtype(dtype),
         "shape": {} if shape is None else parse_shape(shape),
         "args": args,
-        "pass": run,
+        "pass": parse_pass(run),
         "reference": reference,
         "tolerance": tolerance,
         "flops": flops,
         "bytes": moved,
     }
+
+
+def _check_kernel(name: str) -> None:
+    """Check that a kernel has this name, where neither dtype nor shape is given. Raises: UnknownName."""
+    from ledger.cli.open_ledger import find_root
+    from ledger.errors import UnknownName
+    from ledger.kernel_files import kernel_names
+    from ledger.suggestions import did_you_mean
+
+    known = kernel_names(find_root())
+    if name not in known:
+        near = did_you_mean(name, known)
+        raise UnknownName(
+            f"kernel {name[:80]!r} is not known{near}; expected one of ledger kernels list, or a callable: module:name"
+        )
 
 
 def _given(value: T | None, name: str) -> T:

@@ -60,8 +60,14 @@ def report(
         raise InputError("report: rows are chosen together with --markdown or --site, which hold all of them")
     if by is not None and by not in BY:
         raise InputError(unknown("--by", by, BY))
+    for page in filter(None, (html, markdown)):
+        if not page.parent.is_dir():
+            raise InputError(f"{page}: its folder does not exist; expected one that does: mkdir -p {page.parent}")
     opened = open_ledger()
     book = opened.book
+    if campaign and not book.refused and not any(sealed.prediction.campaign for sealed in book.seals):
+        name = campaign[0][:80]
+        raise InputError(f"campaign {name!r}: this ledger has no campaign; seal one: ledger predict --from FILE")
     listed = _listed(book, ids, choice)
     only = None if listed is None else list(dict.fromkeys(row.view.short_name for row in listed))
     shown = rows(book) if listed is None else listed

@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from ledger.cli.open_ledger import open_ledger, refuse_if_refused
-from ledger.cli.options import Ids, JsonOption
+from ledger.cli.options import JsonOption
 from ledger.cli.output import emit, out, say
 from ledger.errors import InputError
 
 
 def reveal(
-    ids: Ids = None,
+    ids: Annotated[list[str] | None, typer.Argument(help="Seals or SEAL#CELL names; none: every hidden one.")] = None,
     source: Annotated[
         FilePath | None, typer.Option("--from", help="Folder with the kept texts (default: ledger/hidden in .git).")
     ] = None,

@@ -17,8 +17,21 @@ if TYPE_CHECKING:
     from ledger.analysis.book import Book
     from ledger.git.commit import Repository
 
+
+def _address(tsa: str | None) -> str | None:
+    """Return the address that --tsa gives, before anything is measured or sealed. Raises: InputError for none."""
+    if tsa is not None:
+        from ledger.evidence.timestamps import authority_name
+
+        authority_name(tsa)
+    return tsa
+
+
 TsaOption = Annotated[
-    str | None, typer.Option("--tsa", help="Time-stamping authority (RFC 3161); default: git config ledger.tsa.")
+    str | None,
+    typer.Option(
+        "--tsa", callback=_address, help="Time-stamping authority (RFC 3161); default: git config ledger.tsa."
+    ),
 ]
 LogOption = Annotated[
     bool, typer.Option("--log", help="Sign with sigstore and enter the record into its public log, for ever.")

@@ -128,7 +128,7 @@ def _predictions(book: Book, console: Console) -> None:
     headings = ("cell", "state", "levels", "sight", "predicted", "measured", "grade")
     for _, group in groupby(book.cells, key=lambda cell: cell.sealed.id):
         cells = tuple(group)
-        console.print(Text(seal_text(cells[0]), style="dim"), soft_wrap=True)
+        console.print(Text(seal_text(cells[0]), style="dim"))
         print_rows(console, headings, list(map(_judged, cells)), folding=("cell", "levels", "predicted", "measured"))
 
 

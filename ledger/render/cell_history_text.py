@@ -15,9 +15,10 @@ from ledger.render.report_text import cell_text, gap_text, measured_text, others
 from ledger.render.tables import print_rows
 
 HISTORY_LEGEND = (
-    "Sealed: the date that the commit claims, which proves nothing. Time: against the run before. Cause: the largest; "
-    "all of them: ledger report SEAL#CELL."
+    "Sealed: the date that the commit claims, which proves nothing. Time: against the run before.",
+    "Cause: the largest; all of them: ledger report SEAL#CELL.",
 )
+"""What the columns mean: those of any width, and the cause."""
 _HEADINGS = ("#", "sealed", "seal", "sight", "predicted", "measured", "time", "gap", "cause")
 _FOLDING = ("sight", "predicted", "measured", "cause")
 _WIDE = 100
@@ -41,7 +42,8 @@ def render_histories(found: Sequence[CellHistory], console: Console) -> None:
         for line in (*others, *_who(steps), *_changed(steps)):
             console.print(Padding(Text(line, style="dim"), _INDENT, expand=False))
         console.print()
-    console.print(Text(HISTORY_LEGEND, style="dim"))
+    legend = HISTORY_LEGEND if console.width >= _WIDE else HISTORY_LEGEND[:1]
+    console.print(Text(" ".join(legend), style="dim"))
 
 
 def _words(number: int, step: Step) -> tuple[str, ...]:

@@ -46,11 +46,11 @@ def render_map(cells: Sequence[MapCell], console: Console) -> None:
     for block in dict.fromkeys(cell.block for cell in cells):
         own = [cell for cell in cells if cell.block == block]
         _print_block(block, own, console)
-        print_rows(console, headings, [_line(cell) for cell in own], folding=("regime", headings[-1]))
+        print_rows(console, headings, [_line(cell) for cell in own], folding=("regime", "binds", headings[-1]))
         console.print()
     named = {cell.lever.name: cell.lever.words for cell in cells if cell.lever is not None}
     for name, words in named.items():
-        console.print(Text(f"{name}: {words}"), soft_wrap=True)
+        console.print(Text(f"{name}: {words}"))
 
 
 def _line(cell: MapCell) -> tuple[str, ...]:

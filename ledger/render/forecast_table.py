@@ -15,15 +15,11 @@ from ledger.roofline import arithmetic_intensity, memory_side, ridge_point, time
 
 def roof_sentence(work: Work, roof: Roof) -> str:
     """Return what a person needs to know before naming a percent: work, intensity, ridge, roof and floor."""
-    side = (
-        "on the memory-bound side: memory sets the time lower bound"
-        if memory_side(work, roof)
-        else "on the compute-bound side: arithmetic does"
-    )
+    side, what = ("memory", "memory traffic") if memory_side(work, roof) else ("compute", "arithmetic")
     return (
         f"{si(work.flops, 'FLOP')} over {si(work.bytes, 'B')} is {_digits(arithmetic_intensity(work))} FLOP/byte; "
-        f"the ridge is at {_digits(ridge_point(roof))} ({roof.path}, {roof.ceilings}), so it is {side}; "
-        f"no faster than {_digits(time_lower_bound_s(work, roof) * 1e6)} µs"
+        f"the ridge is at {_digits(ridge_point(roof))} ({roof.path}, {roof.ceilings}), so it is "
+        f"on the {side}-bound side: {what} sets the lower bound of {_digits(time_lower_bound_s(work, roof) * 1e6)} µs"
     )
 
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ledger.analysis.formatting import PATH_NAMES, duration, harmless, si
-from ledger.records import CeilingKind, Ceilings, Hardware, Path, Quantity
+from ledger.records import CeilingKind, Ceilings, Hardware, Path, Quantity, is_gpu
 from ledger.render.kernel_card import kernel_document, render_kernel, render_kernels
 from ledger.roofline import base_float, base_units, ridge_point, roof_of, seconds
 
@@ -168,7 +168,9 @@ def _pyramid(hardware: Hardware) -> Table:
             size += f"; {_size(memory.smem_per_block)} a block"
         table.add_row("  ▄█▄ SMEM", size, *(_rate(smem_bytes_per_s(hardware, s)) for s in sets))
     if memory.l2_capacity is not None:
-        table.add_row(" ▄███▄ L2", _size(memory.l2_capacity), *(_rate(_bandwidth(s.l2_bandwidth)) for s in sets))
+        # A CPU's profile keeps its last cache there, whatever its level.
+        level = "L2" if is_gpu(hardware.target) else "last cache"
+        table.add_row(f" ▄███▄ {level}", _size(memory.l2_capacity), *(_rate(_bandwidth(s.l2_bandwidth)) for s in sets))
     if memory.l3_capacity is not None:
         table.add_row(" ▄███▄ L3", _size(memory.l3_capacity), *(_rate(_bandwidth(s.l3_bandwidth)) for s in sets))
     name = harmless(memory.technology.split(",")[0])

@@ -118,7 +118,7 @@ def render_status(status: Table, console: Console, *, listed: bool | None = None
     claims = [tuple(line) for line in status.more["claim_lines"]]
     if claims:
         print_rows(console, ("state", "seal", "claim", "claimed", "runs"), claims, folding=("claim",))
-    console.print(f"forecasts: {_counts_text(_counts(standings, always=_ALWAYS))}", soft_wrap=True)
+    console.print(f"forecasts: {_counts_text(_counts(standings, always=_ALWAYS))}")
     if claims:
         console.print(f"claims: {_counts_text(Counter(line[0] for line in claims))}")
 

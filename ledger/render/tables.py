@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -39,13 +40,40 @@ def print_rows(
         console.file.writelines(f"{line.format(*row).rstrip()}\n" for row in (headings, *rows))
         return
     table = empty_table(headings, folding=folding)
-    needed = _GAP * (len(headings) - 1)
-    for column, *words in zip(table.columns, headings, *rows, strict=True):
-        if not column.no_wrap:
-            column.min_width = min(_NARROWEST, max(len(part) for word in words for part in (word.split() or [""])))
-        needed += column.min_width or max(map(len, words))
+    folds = [not column.no_wrap for column in table.columns]
+    widest = [max(map(cell_len, words)) for words in zip(headings, *rows, strict=True)]
+    least = [
+        min(_NARROWEST, max(len(part) for word in words for part in (word.split() or [""]))) if fold else width
+        for words, width, fold in zip(zip(headings, *rows, strict=True), widest, folds, strict=True)
+    ]
+    gap = _GAP
+    if sum(least) + gap * (len(least) - 1) > console.width:
+        # Columns stand closer.
+        gap, table.padding = 1, (0, 1, 0, 0)
+    widths = _fitted(widest, least, console.width - gap * (len(least) - 1))
+    for column, width in zip(table.columns, widths, strict=True):
+        column.width, column.min_width = width, None
     for row in rows:
-        table.add_row(*map(Text, row))
+        told = zip(row, widths, folds, strict=True)
+        table.add_row(*(_folded(word, width, console) if fold else Text(word) for word, width, fold in told))
     # Rather lines that are too long than words that are cut off.
+    needed = sum(widths) + gap * (len(widths) - 1)
     table.width = needed if needed > console.width else None
     console.print(table, crop=False)
+
+
+def _fitted(widest: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """Return column widths that fit into a room, the widest column giving way first, none below its least."""
+    widths = list(widest)
+    while sum(widths) > room:
+        wide = [column for column, width in enumerate(widths) if width > least[column]]
+        if not wide:
+            break
+        widths[max(wide, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def _folded(words: str, width: int, console: Console) -> Text:
+    """Return words folded to a width. Rich would begin a line with the blank behind a word that it broke."""
+    lines = Text(words).wrap(console, width, overflow="fold")
+    return Text("\n".join(line.plain.strip() for line in lines))

@@ -77,16 +77,16 @@ def read_domains(path: FilePath) -> tuple[DomainFile, ...]:
     """
     value = parse_yaml(read_bytes(path), what=str(path))
     if not isinstance(value, dict) or "domains" not in value:
-        with record_errors(str(path)):
+        with record_errors(str(path), DomainFile):
             return (DomainFile.model_validate(value, strict=False),)
     common, entries = {key: item for key, item in value.items() if key != "domains"}, value["domains"]
     if not isinstance(entries, list) or not 1 <= len(entries) <= MAX_DOMAINS:
         raise InputError(f"{path}: domains: expected a list of 1 to {MAX_DOMAINS} domains")
     made = []
-    for number, entry in enumerate(entries):
+    for number, entry in enumerate(entries, start=1):
         if not isinstance(entry, dict):
-            raise InputError(f"{path}: domains.{number}: {entry!r}; expected the keys of a domain")
-        with record_errors(f"{path}: domains.{number}"):
+            raise InputError(f"{path}: domain {number}: got {str(entry)[:80]!r}; expected the keys of a domain")
+        with record_errors(f"{path}: domain {number}", DomainFile):
             made.append(DomainFile.model_validate({**common, **entry}, strict=False))
     return tuple(made)
 
@@ -204,7 +204,7 @@ def origins_named(book: Book, names: str, secret: str | None) -> tuple[Sealed, .
         drawn = {one.origin.id for one in book.drawn}
         origins = [sealed for sealed in book.seals if sealed.id not in drawn and _drawn_by(sealed, wanted)]
         if not origins:
-            raise UnknownName("all: no domain here is still to be drawn by that; see ledger log")
+            raise UnknownName("--draw all: no sealed domain is left to draw; seal one: ledger challenge --domain FILE")
         return tuple(origins)
     named = [_origin_named(book, name.strip()) for name in names.split(",")]
     return tuple({sealed.id: sealed for sealed in named}.values())

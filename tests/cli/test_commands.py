@@ -191,6 +191,51 @@ def test_no_name_is_broken_within_a_word(sealed: Path, command: str, width: int)
         assert "matmul" in done.stdout
 
 
+BAD_INPUT = {
+    "predict mypkg.ops --hw t4 --regime launch-bound --pct 2": "kernel 'mypkg.ops' is not known; expected one of",
+    f"{PREDICT} --low 1": "--low 1: given without --high; expected both or neither",
+    f"{PREDICT} --high 3": "--high 3: given without --low; expected both or neither",
+    f"{PREDICT} --sight near": "--sight near: without --known; expected a sentence on what had been timed",
+    f"{PREDICT} --tsa notaurl": "--tsa: got 'notaurl'; expected the http:// or https:// address",
+    "verify --tsa notaurl": "--tsa: got 'notaurl'; expected the http:// or https:// address",
+    "predict a:b --hw t4 --pass back --regime launch-bound --pct 2": (
+        "--pass: got 'back'; expected forward, backward or both"
+    ),
+    "report --campaign nope": "campaign 'nope': this ledger has no campaign; seal one: ledger predict --from FILE",
+    "report --html nodir/r.html": "nodir/r.html: its folder does not exist; expected one that does: mkdir -p nodir",
+    "challenge --draw all": "--draw all: no sealed domain is left to draw; seal one: ledger challenge --domain FILE",
+    "audit --challenge short .": "--challenge: 5 characters; expected 16 to 400: see ledger challenge",
+}
+
+
+@pytest.mark.parametrize("command", BAD_INPUT)
+def test_bad_input_is_named_with_what_was_expected_and_changes_nothing(sealed: Path, command: str):
+    before = printed(sealed, "status", "--json")["head"]
+    done = run(sealed, *command.split())
+    assert done.returncode == 2 and done.stderr.startswith(f"ledger: {BAD_INPUT[command]}")
+    assert printed(sealed, "status", "--json")["head"] == before
+
+
+def test_an_order_of_another_form_says_what_writes_one(sealed: Path, tmp_path: Path):
+    (tmp_path / "bad.json").write_text("{}")
+    done = run(sealed, "measure", str(tmp_path / "bad.json"), "-o", str(tmp_path / "out"))
+    assert done.returncode == 2
+    assert "schema: not given; expected it, in an order written by: ledger order" in done.stderr
+
+
+@pytest.mark.parametrize("group", ["hardware", "kernels"])
+def test_the_commands_of_a_group_are_listed_whole(sealed: Path, group: str):
+    assert "..." not in run(sealed, group, "--help", width=80).stdout.partition("Commands:")[2]
+
+
+def test_reveal_takes_hidden_forecasts_and_verify_measured_ones_too():
+    (ids,) = (one for one in COMMANDS["reveal"].params if one.name == "ids")
+    assert ids.help.endswith("none: every hidden one.")
+    for name in ("verify", "order"):
+        (ids,) = (one for one in COMMANDS[name].params if one.name == "ids")
+        assert ids.help == "Seals or SEAL#CELL names, measured ones again; none: every open cell."
+
+
 def test_the_list_of_commands_says_whole_what_each_does(sealed: Path):
     listed = run(sealed, "--help", width=80).stdout.partition("Commands:")[2]
     assert "import     " in listed and "..." not in listed

@@ -98,10 +98,30 @@ def test_bad_entry_is_refused_by_its_field(changes: dict[str, Any], said: str):
         expand(**changes)
 
 
+def test_everything_wrong_with_a_file_is_said_in_words():
+    bad = {**ENTRY, "hi": 4, "pct": 0, "dtype": ["fp12"]}
+    with pytest.raises(InputError) as caught:
+        parse_campaign({**TOP, "campaign": "Two Words", "cells": [ENTRY, bad], "colour": "green"}, what="c.yaml")
+    said = str(caught.value).split("; also ")
+    assert said[0].startswith("c.yaml: campaign: got 'Two Words'; expected a small letter, then")
+    assert "cell 2: pct: got 0; expected more than 0" in said
+    assert any(one.startswith("cell 2: dtype #1: got 'fp12' (did you mean fp32") for one in said)
+    assert any(
+        one.startswith("cell 2: key 'hi' (did you mean high?) is not known; expected one of: args, ") for one in said
+    )
+    assert said[-1].startswith("key 'colour' is not known; expected one of: campaign, ceilings, cells, ")
+    assert len(said) == 5
+
+
+def test_of_many_errors_the_first_are_listed():
+    with pytest.raises(InputError, match=r"; also 3 more$"):
+        parse_campaign({**TOP, "cells": [{**ENTRY, "pct": 0}] * 8}, what="c.yaml")
+
+
 @pytest.mark.parametrize("missing", ["kernel", "hardware", "dtype"])
 def test_what_neither_entry_nor_top_says_is_asked_for(missing: str):
     top = {key: value for key, value in TOP.items() if key != missing}
-    with pytest.raises(InputError, match=f"cells.0: no {missing}; expected one in the entry or at the top"):
+    with pytest.raises(InputError, match=f"cell 1: no {missing}; expected one in the entry or at the top"):
         parse_campaign({**top, "cells": [ENTRY]}, what="c.yaml")
 
 

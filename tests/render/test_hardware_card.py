@@ -72,6 +72,13 @@ def test_measured_ceilings_stand_beside_the_data_sheet() -> None:
     assert max(len(line) for line in text.splitlines()) <= 100
 
 
+def test_the_last_cache_of_a_cpu_is_not_called_l2() -> None:
+    memory = {**hardware_value()["memory"], "l2_capacity": quantity(32, "MiB")}
+    assert "▄███▄ L2 " in shown(make_hardware(memory=memory))
+    text = shown(make_hardware(memory=memory, target="x86-64"))
+    assert "▄███▄ last cache " in text and "L2" not in text
+
+
 def test_measured_only_profile_has_a_card() -> None:
     text = shown(make_hardware(ceilings={"burst": burst(0.02, 0.4)}))
     assert line_of(text, "fp16 tensor")[-2:] == ["0.4", "20"]

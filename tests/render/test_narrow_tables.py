@@ -9,11 +9,14 @@ import pytest
 from rich.console import Console
 from samples import make_book, make_forecast, make_measurement, make_sealed, make_view
 
+from ledger.analysis.cell_history import histories
 from ledger.analysis.report_rows import rows
 from ledger.evidence.audit_result import NOT_PROVEN, Audit
 from ledger.render import report_text as lines
 from ledger.render.audit_text import render_audit
+from ledger.render.cell_history_text import render_histories
 from ledger.render.report import fit, render
+from ledger.render.tables import print_rows
 
 FORECAST = make_forecast()
 
@@ -41,6 +44,34 @@ def test_what_an_audit_proves_is_wrapped_at_words(width):
     proven = words[words.index("level 0") : words.index("verdict:")]
     assert max(map(len, proven.splitlines())) <= width
     assert all(sentence in " ".join(proven.split()) for sentence in NOT_PROVEN)
+
+
+def test_an_audit_of_every_level_keeps_to_80_columns():
+    sealed = make_sealed(FORECAST, campaign="a_campaign_with_a_rather_long_name")
+    view = make_view(sealed, FORECAST, make_measurement(FORECAST))
+    view = replace(view, sight=None, levels=(0, 1, 2, 3))
+    words = printed(render_audit, Audit("here", "holds", "for a test", make_book(view), ()), 80)
+    assert "compute-bound" in words or "hbm-bound" in words
+    assert "(its own date)" in " ".join(words.split())
+    assert max(map(len, words.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("width", range(20, 40))
+def test_what_follows_a_broken_word_is_not_indented(width):
+    screen = io.StringIO()
+    words = "rmsnorm_matmul-B1-H2048-O2048-fp16 (1 cell)"
+    print_rows(Console(file=screen, width=width), ("what", "b"), [(words, "two")], folding=("what",))
+    told = screen.getvalue().splitlines()[1:]
+    assert not any(line.startswith(" ") for line in told)
+    assert "".join("".join(told).replace("two", "").split()) == words.replace(" ", "")
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_a_history_explains_the_columns_that_it_has(width):
+    view = make_view(make_sealed(FORECAST), FORECAST, make_measurement(FORECAST))
+    words = printed(render_histories, histories(rows(make_book(view))), width)
+    words = " ".join(words.split())
+    assert ("gap cause 1" in words) == ("Cause: the largest" in words) == (width == 100)
 
 
 def test_a_report_keeps_its_gap_beside_a_long_sight():

@@ -148,8 +148,8 @@ def test_one_file_declares_several_domains_all_sealed_or_none(desk):
     before = desk.git("rev-parse", "HEAD")
     for broken, message in (
         (entries.replace("softmax", "softmaxx"), "softmaxx"),
-        (entries.replace("[fp32]", "[fp31]"), "domains.1"),
-        ("domains: [rmsnorm]\n", "domains.0"),
+        (entries.replace("[fp32]", "[fp31]"), "domain 2"),
+        ("domains: [rmsnorm]\n", "domain 1"),
         ("domains: []\n", "expected a list of 1 to"),
     ):
         write(desk, common + broken)

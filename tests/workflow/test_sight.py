@@ -84,7 +84,7 @@ def test_options_declare_a_sight(desk: Desk):
     ("options", "said"),
     [
         ("--sight near", "expected a sentence on what had been timed"),
-        ("--known something", "known without sight"),
+        ("--known something", "--known: without --sight"),
         ("--sight half", "expected one of: blind, near, informed"),
         ("--from x.yaml --sight blind", "given together with a single forecast"),
     ],
