@@ -13,6 +13,8 @@ from ledger.suggestions import did_you_mean
 
 SHOWN = 5
 """Errors of one value that are listed; the others are counted."""
+_READ = 100
+"""Errors that are looked at: a hostile record may have one for each of its values."""
 
 _ITEMS = {"cells": "cell", "domains": "domain"}
 """What one item of a list is called."""
@@ -61,16 +63,17 @@ def explain(error: ValidationError, *, what: str, kind: type[BaseModel] | None =
 
     kind: what did not validate; it names the keys that are allowed.
     """
-    found = list(dict.fromkeys(_problems(error, kind)))
-    more = [f"{len(found) - SHOWN} more"] if len(found) > SHOWN else []
+    errors: Sequence[Any] = error.errors(include_url=False)
+    # A schema that is not known explains all the rest.
+    errors = [one for one in errors if one["loc"] == ("schema",)] or errors
+    found = list(dict.fromkeys(_problems(errors[:_READ], kind)))
+    rest = max(0, len(found) - SHOWN) + max(0, len(errors) - _READ)
+    more = [f"{rest} more"] if rest else []
     return f"{what}: {'; also '.join(found[:SHOWN] + more)}"
 
 
-def _problems(error: ValidationError, kind: type[BaseModel] | None) -> Iterator[str]:
+def _problems(errors: Sequence[Any], kind: type[BaseModel] | None) -> Iterator[str]:
     """Yield one text for each field that is wrong, in their order."""
-    errors = error.errors(include_url=False)
-    # A schema that is not known explains all the rest.
-    errors = [one for one in errors if one["loc"] == ("schema",)] or errors
     fields: dict[tuple[str | int, ...], list[Any]] = {}
     for one in errors:
         # Keys that are not known are named together, as the allowed ones are the same.
