@@ -193,7 +193,7 @@ def test_several_domains_are_drawn_at_once_with_their_sight_for_other_forecaster
     assert "Wrong Name" in desk.refused(2, *draw, "-o", "Wrong Name.yaml")
     assert desk.git("rev-parse", "HEAD") == before
     told(desk, *draw, "--sight", "blind", "-o", "others.yaml")
-    assert "still to be drawn" in desk.refused(2, *draw)
+    assert "is left to draw" in desk.refused(2, *draw)
     told(desk, "predict", "--from", "others.yaml", "--by", "rule-of-thumb,no-overlap")
     cells = told(desk, "status")["cells"]
     assert len(cells) == 9 and {cell["sight"] for cell in cells} == {"blind"}

@@ -48,7 +48,7 @@ def test_forecast_is_left_to_a_person_unless_it_is_given(tmp_path: Path, root: P
     source = write_set(tmp_path / "set", [definition()], [], [workload()])
     done = import_problems(source, root, ImportOptions())
     document = yaml.safe_load((root / done.campaigns[0]).read_text())
-    with pytest.raises(InputError, match=r"cells\.0"):
+    with pytest.raises(InputError, match=r"cell 1: "):
         parse_campaign(document, what="campaign")
 
 
