@@ -29,6 +29,8 @@ from ledger.sources.closure import MAX_SOURCE_BYTES
 
 TIME_LIMIT_S = 300
 _CHILD = "ledger.measure.recompute_callable"
+_MOST_BRACKETS = 4
+"""Of a result: an object with three lists of numbers."""
 
 
 @dataclass(frozen=True)
@@ -114,15 +116,24 @@ def _run(job: CodeJob) -> dict[str, Any] | str:
                 command, cwd=folder, env=child_environment() | {"CUDA_VISIBLE_DEVICES": ""}, capture_output=True,
                 text=True, errors="replace", timeout=TIME_LIMIT_S, check=False,
             )  # fmt: skip
-            found = json.loads((folder / "result.json").read_text(encoding="utf-8")) if done.returncode == 0 else None
+            found = _result(folder / "result.json") if done.returncode == 0 else None
         except subprocess.TimeoutExpired:
             return f"its code ran longer than {TIME_LIMIT_S} s"
-        except (OSError, ValueError, RecursionError):
+        except (OSError, ValueError):
             return "its code left no result"
     if found is None:
         lines = done.stderr.strip().splitlines() or ["no reason was given"]
         return f"its code fails here: {shortened(lines[-1], 300)}"
     return found if _is_whole(found, len(job.asked["positions"])) else "its code left a result of another form"
+
+
+def _result(file: FilePath) -> Any:
+    """Return what the child process left. Raises: OSError, ValueError."""
+    text = file.read_text(encoding="utf-8")
+    # Of deep JSON the parser may end this process where a library has raised Python's limit of recursion.
+    if text.count("[") + text.count("{") > _MOST_BRACKETS:
+        raise ValueError("nested")
+    return json.loads(text)
 
 
 def _is_whole(found: Any, count: int) -> bool:
