@@ -126,7 +126,8 @@ def check_signature(function: Any, subject: Subject) -> None:
         signature.bind(**dict.fromkeys(names))
         return
     taken = [name for name in names if name in signature.parameters]
-    if taken and len(taken) < len(names) and inspect.Parameter.VAR_POSITIONAL not in _kinds(signature):
+    rest = any(one.kind is one.VAR_POSITIONAL for one in signature.parameters.values())
+    if taken and len(taken) < len(names) and not rest:
         raise CannotRun(
             f"{subject.name}{signature}: got {', '.join(names)}; expected --args that it takes, all by its own names "
             "or all by position"
@@ -148,10 +149,6 @@ def check_signature(function: Any, subject: Subject) -> None:
 _NAMED = (
     inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY,
 )  # fmt: skip
-
-
-def _kinds(signature: inspect.Signature) -> set[Any]:
-    return {one.kind for one in signature.parameters.values()}
 
 
 def bind(function: Any, subject: Subject, inputs: Mapping[str, torch.Tensor]) -> Bound:

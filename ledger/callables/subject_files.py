@@ -257,11 +257,8 @@ def _written(call: Call, inputs: Mapping[str, Any]) -> frozenset[str]:
     """Return the inputs that a call in float64 has changed: of running statistics torch counts no change."""
     import torch
 
-    return frozenset(
-        name
-        for name, tensor in inputs.items()
-        if not torch.equal(call.inputs[name].detach(), tensor.double() if tensor.is_floating_point() else tensor)
-    )
+    found = {name: call.inputs[name].detach() for name in inputs}
+    return frozenset(name for name, one in found.items() if not torch.equal(one, inputs[name].to(one.dtype)))
 
 
 def vector_path(_dtype: Dtype) -> Path:

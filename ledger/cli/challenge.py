@@ -66,8 +66,9 @@ def challenge(
     elif draw is not None:
         if by is not None:
             raise InputError("--by: given together with --draw; the domain's seal names the forecaster")
-        check_sight(parse_sight(sight), known)
-        seen = Seen(sight=parse_sight(sight), known=known)
+        declared = parse_sight(sight)
+        check_sight(declared, known)
+        seen = Seen(sight=declared, known=known)
         _seal_answers(draw, pulse, secret, seen, output, as_json=as_json)
     elif by is not None or pulse is not None or secret is not None:
         raise InputError("--by, --pulse, --secret: expected with --domain or --draw")

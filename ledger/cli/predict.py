@@ -120,8 +120,9 @@ def predict(
             sealed_by(by, sealing, programs=program or (), source=source)
         return
     kind = parse_ceilings(ceilings)
-    check_sight(parse_sight(sight), known)
-    cell: dict[str, Any] = {"why": why, "sight": parse_sight(sight), "known": known, "threads": threads}
+    seen = parse_sight(sight)
+    check_sight(seen, known)
+    cell: dict[str, Any] = {"why": why, "sight": seen, "known": known, "threads": threads}
     called = (args, run, reference, tolerance, flops, moved)
     if by is not None or program:
         if regime or prob or why or pct is not None or low is not None or high is not None:

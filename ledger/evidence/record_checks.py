@@ -43,9 +43,9 @@ SIGNATURE_PATH = re.compile(r"(?:predictions|verifications)/([0-9a-f]{2})/\1[0-9
 BUNDLE_PATH = re.compile(r"(?:predictions|verifications)/([0-9a-f]{2})/(\1[0-9a-f]{62})\.[a-z0-9-]{1,40}\.bundle")
 BUNDLE_TOKEN_PATH = re.compile(BUNDLE_PATH.pattern + r"\.[a-z0-9-]{1,40}\.tsr")
 TOKEN_PATH = re.compile(r"(?:predictions|verifications)/([0-9a-f]{2})/(\1[0-9a-f]{62})\.[a-z0-9-]{1,40}\.tsr")
+PLAIN_PATH = re.compile(r"(?:predictions|verifications)/(?:README\.md|\.gitkeep)")
 _UNDO = "ledger files are append-only: undo that commit; ledger void withdraws a forecast"
 _ONE_A_COMMIT = "expected one a commit: undo a squash, and merge branches with a merge commit"
-PLAIN_PATH = re.compile(r"(?:predictions|verifications)/(?:README\.md|\.gitkeep)")
 
 
 @dataclass

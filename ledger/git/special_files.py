@@ -9,7 +9,7 @@ import os
 import re
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path as FilePath
 
@@ -20,8 +20,8 @@ from ledger.errors import StateError
 _READ_FOLDERS = frozenset({"refs", "reftable", "info", "objects"})
 _NAMES_FILE = r"^(include\.path|includeif\..*\.path|core\.(excludesfile|attributesfile))$"
 _MAY_NAME_FILE = re.compile(rb"include|excludesfile|attributesfile", re.IGNORECASE)
-# git follows no more includes, one within the other, and no more alternates.
-_MOST_NESTED = 10
+# Folders of objects and files of settings that are followed from one to the next: each spelling may name more of them.
+_MOST_FOLLOWED = 100
 
 
 def repository_around(start: FilePath) -> FilePath | None:
@@ -55,29 +55,41 @@ def _check_entries(folder: FilePath, read: frozenset[str] | None) -> None:
 
 def _alternates(objects: FilePath) -> list[FilePath]:
     """Return the folders of objects that a folder of objects names, and those that they name."""
-    found, nearest = list[FilePath](), [objects]
-    for _ in range(_MOST_NESTED):
-        named = [at / line for at in nearest for line in _lines(at / "info/alternates") if line[:1] not in ("", "#")]
-        nearest = [at for at in dict.fromkeys(named) if at not in found]
-        found += nearest
-    return found
+
+    def named(folder: FilePath) -> Iterator[FilePath]:
+        # What is a pipe was refused before.
+        lines = _path_in(file).splitlines() if (file := folder / "info/alternates").is_file() else []
+        return (folder / line for line in lines if line[:1] not in ("", "#") and "\0" not in line)
+
+    return list(_followed(objects, named))[1:]
 
 
-def _lines(file: FilePath) -> list[str]:
-    # What is a pipe was refused before.
-    return _path_in(file).splitlines() if file.is_file() else []
+def _followed(start: FilePath, named: Callable[[FilePath], Iterable[FilePath]]) -> Iterator[FilePath]:
+    """Yield a path and those that it names, and so on, each once however it is spelled. Raises: StateError."""
+    waiting, seen = [start], {os.path.realpath(start)}
+    while waiting:
+        at = waiting.pop()
+        yield at
+        for path in named(at):
+            if (real := os.path.realpath(path)) not in seen:
+                seen.add(real)
+                waiting.append(path)
+            if len(seen) > _MOST_FOLLOWED:
+                raise StateError(f"{at}: names more than {_MOST_FOLLOWED} others; expected fewer: remove some")
 
 
 def _check_named(config: FilePath, top: FilePath) -> None:
     """Check the files that a file of settings names, and those that they name."""
-    nearest, seen = [config], set[FilePath]()
-    for _ in range(_MOST_NESTED):
-        found = [(at, *one) for at in nearest for one in _named(at, top)]
-        for at, key, path in found:
+
+    def included(at: FilePath) -> Iterator[FilePath]:
+        for key, path in _named(at, top):
             if path != FilePath(os.devnull) and (what := _kind(path)):
                 raise StateError(f"{at}: {key} names {path}, {what}; expected a regular file: remove the setting")
-        seen.update(nearest)
-        nearest = [path for path in {path for _, key, path in found if key.startswith("include")} if path not in seen]
+            if key.startswith("include"):
+                yield path
+
+    for _ in _followed(config, included):
+        pass
 
 
 def _named(config: FilePath, top: FilePath) -> list[tuple[str, FilePath]]:

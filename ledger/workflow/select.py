@@ -60,10 +60,11 @@ def select(book: Book, wanted: Sequence[str], *, again: bool = False, once: bool
     if not wanted:
         return tuple(cell for cell in book.cells if cell.state == "open")
     chosen = {cell.name: cell for name in wanted for cell in named(book, name)}
+    unmeasured = {cell.name for cell in unmeasured_hidden(book)}
     for cell in chosen.values():
         if not isinstance(cell.forecast, ForecastV2) and cell.state in ("open", "stale"):
             raise EvidenceRefused(f"{cell.short_name}: {other_format(cell)}")
-        if cell.state == "hidden" and cell not in unmeasured_hidden(book):
+        if cell.state == "hidden" and cell.name not in unmeasured:
             raise EvidenceRefused(f"{cell.short_name} is hidden and measured already; expected: ledger reveal")
         if cell.state in ("stale", "void", "refused"):
             why = f": {CHANGED}" if cell.state == "stale" else ""
@@ -97,8 +98,7 @@ def other_format(cell: CellView) -> str:
 
 def seal_named(book: Book, prefix: str) -> str:
     """Return the id of the one seal, of cells, of claims or of a domain, that begins so. Raises: UnknownName."""
-    views: tuple[CellView | ClaimView, ...] = (*book.cells, *book.hidden, *book.claims)
-    seals = {one.id for one in (*book.seals, *(view.sealed for view in views)) if one.id.startswith(prefix)}
+    seals = {one.id for one in book.seals if one.id.startswith(prefix)}
     if len(prefix) < 4 or len(seals) != 1:
         raise UnknownName(f"seal {prefix!r} names {len(seals)} seals; expected four or more digits that name one")
     return seals.pop()
