@@ -128,14 +128,12 @@ def test_a_pipe_that_the_git_folder_names_is_refused_at_once(tmp_path: Path, nam
 def test_folders_that_name_each_other_in_many_ways_are_read_once_and_too_many_are_refused(tmp_path: Path):
     ledger, _ = honest(tmp_path / "ledger")
     alternates = ledger.root / ".git/objects/info/alternates"
-    alternates.write_text(
-        "".join(f"../objects{'/../objects' * count}\n" for count in range(200)) + "../nul\0\n../loop\n"
-    )
+    spelled = [f"../objects{'/../objects' * count}" for count in range(200)]
+    alternates.write_text("\n".join([*spelled, "../nul\0", "../loop"]))
     (ledger.root / ".git/loop").symlink_to("loop")
     ledger.git("config", "include.path", "more")
-    (ledger.root / ".git/more").write_text(
-        "".join(f"[include]\npath = {'../.git/' * count}more\n" for count in range(200))
-    )
+    included = [f"[include]\npath = {'../.git/' * count}more\n" for count in range(200)]
+    (ledger.root / ".git/more").write_text("".join(included))
     check_regular(ledger.root)
     alternates.write_text("".join(f"../{count}\n" for count in range(2000)))
     with pytest.raises(StateError, match="names more than 100 others"):
