@@ -143,11 +143,6 @@ def missing(book: Book) -> tuple[CellView, ...]:
     return () if book.refused else (*without, *book.hidden)
 
 
-def void_reason(book: Book, view: CellView) -> str | None:
-    """Return why a cell was withdrawn, by its author's reason."""
-    return void_reasons(book).get(view.name)
-
-
 def void_reasons(book: Book) -> dict[str, str]:
     """Return why cells were withdrawn, by SEAL#CELL; of several reasons the first."""
     first: dict[tuple[str, str | None], tuple[int, str]] = {}

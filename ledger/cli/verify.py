@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -354,9 +355,9 @@ def _show_ingested(done: Ingested, *, as_json: bool, kept: FilePath | None = Non
         if len(settled) < len(names) or not names:
             render(done.book, out(), only=names)
         render_claims(settled, out())
-    for item in done.taken:
-        if item.note:
-            say(item.note)
+    for note, count in Counter(item.note for item in done.taken if item.note).items():
+        named = next(item.cell for item in done.taken if item.note == note)
+        say(f"{named if count == 1 else f'{count} of {len(done.taken)} measurements'}: {note}")
     refused = [item for item in done.taken if item.refused]
     if refused:
         reasons = "; ".join(f"{item.cell}: {item.refused[0].code}: {item.refused[0].message}" for item in refused)

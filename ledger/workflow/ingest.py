@@ -213,7 +213,7 @@ def _admit_recomputed(
         refusals.update({finding.path: (finding,) for finding in result.findings})
         book, more = _admit(judged, [item for item in fresh if item.path not in refusals])
         refusals.update(more)
-    notes = {item.path: f"{item.name}: no level 1, positions only: {item.reason}" for item in result.skipped}
+    notes = {item.path: f"no level 1, positions only: {item.reason}" for item in result.skipped}
     return book, refusals, notes
 
 

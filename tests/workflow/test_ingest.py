@@ -207,6 +207,19 @@ def test_a_measurement_that_cannot_be_recomputed_is_committed_and_named(ledger: 
     assert taken.commit is not None and "no level 1, positions only: 8 samples" in (taken.note or "")
 
 
+def test_verify_says_once_what_holds_of_several_measurements(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    few = level_attacks.sampling(8)
+    sealed = ledger.seal(forecast(H=32, protocol=few), forecast(H=64, protocol=few), forecast(B=3))
+    results = write(tmp_path / "results", *(incoming(sealed, cell) for cell in range(3)))
+    assert run(ledger, monkeypatch, "verify", "--from", str(results)) == 0
+    told = capsys.readouterr()
+    text = " ".join((told.out + told.err).split())
+    assert text.count("no level 1") == 1
+    assert "2 of 3 measurements: no level 1, positions only: 8 samples" in text
+
+
 def before_the_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Let another writer act once, after the judging and before the first commit."""
     commit = Repository.commit
