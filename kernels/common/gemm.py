@@ -278,10 +278,12 @@ class Gemm(Family):
 
     # Candidates
 
-    def deepest(self, config: Settings, dtype: Dtype, target: str, *, most: int = 2) -> Iterator[Settings]:
-        """Yield a configuration with as many stages as fit, from 2 to 8 or 12, and with one less where most is 2."""
+    def deepest(
+        self, config: Settings, dtype: Dtype, target: str, *, most: int = 2, deep: int = 8
+    ) -> Iterator[Settings]:
+        """Yield a configuration with as many stages as fit, from 2 to deep or 12, and one less where most is 2."""
         # With few rows B alone fills the pipeline, and its loads wait for DRAM.
-        deep = 12 if swapped(config) and config["block_m"] <= 32 else 8
+        deep = max(deep, 12 if swapped(config) and config["block_m"] <= 32 else 8)
         fit = [n for n in range(2, deep + 1) if self._fits({**config, "num_stages": n}, dtype, target)]
         for n in fit[-most:]:
             yield {**config, "num_stages": n}

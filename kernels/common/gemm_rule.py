@@ -183,10 +183,14 @@ class RuledGemm(Gemm):
     """A product whose launch rule chooses frames.
 
     frame_of: (shape, SMs) -> the frame on sm_90, or None for the generic variant; without CUDA C++ its variant is
-    another. swapped_frames: (shape, SMs) -> frames with A and B swapped that may be worth timing.
+    another. copied_frame_of: the same where TMA reads copies, None for frame_of. stages_of: (frame, shape) -> the most
+    stages where it reads the operands themselves. swapped_frames: (shape, SMs) -> frames with A and B swapped that may
+    be worth timing.
     """
 
     frame_of: Callable[[Shape, int], Frame | None] = specialised_frame
+    copied_frame_of: Callable[[Shape, int], Frame | None] | None = None
+    stages_of: Callable[[Frame, Shape], int] = lambda frame, shape: 8
     swapped_frames: Callable[[Shape, int], Iterable[Frame]] = lambda shape, sms: ()
 
     def config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
@@ -198,11 +202,11 @@ class RuledGemm(Gemm):
             return self.residues.fastest(self.generic_config(shape, dtype, target), shape)
         if self.few_rows and self.few_rows.is_fastest(shape, dtype, target):
             return self.few_rows.config({**self.generic_config(shape, dtype, target), "tma": 0}, shape)
-        padded = self.pads(shape, dtype, target)
+        padded, frame_of = self.pads(shape, dtype, target), self.frame_of
         if padded:
-            shape = self.padded(shape, dtype)
+            shape, frame_of = self.padded(shape, dtype), self.copied_frame_of or frame_of
         generic, sms = self.generic_config(shape, dtype, target), sms_of(target)
-        frame = self.frame_of(shape, sms) if target == "sm_90" and DTYPE_BYTES[dtype] == 2 and generic["tma"] else None
+        frame = frame_of(shape, sms) if target == "sm_90" and DTYPE_BYTES[dtype] == 2 and generic["tma"] else None
         if padded and self.cluster and DTYPE_BYTES[dtype] == 2 and (frame is None or frame.variant != CUDA):
             frame = cluster_frame(shape, sms)
         if frame is None:
@@ -210,15 +214,16 @@ class RuledGemm(Gemm):
         if frame.variant == WARP_SPECIALISED:
             stages, _ = PIPELINED_TILES[frame.block_m, frame.block_n]
             return {**generic, **_fixed(generic, frame, sms), "num_warps": 4, "num_stages": stages}
-        return dict(next(self.deepest(_cluster_config(generic, frame, shape, sms), dtype, target, most=1)))
+        deep = 8 if padded else self.stages_of(frame, shape)
+        return dict(next(self.deepest(_cluster_config(generic, frame, shape, sms), dtype, target, most=1, deep=deep)))
 
     def candidates(self, shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
         """Yield the configurations that may be worth timing: tiles of all variants, as many stages as fit."""
         own = self.config(shape, dtype, target)
         yield self.candidate(own, shape, dtype)
 
-        def fitting(config: Settings, *, most: int = 2) -> Iterator[Candidate]:
-            for one in self.deepest(config, dtype, target, most=most):
+        def fitting(config: Settings, *, most: int = 2, deep: int = 8) -> Iterator[Candidate]:
+            for one in self.deepest(config, dtype, target, most=most, deep=deep):
                 yield self.candidate(one, shape, dtype)
 
         plain = {**own, **self.cuda_defaults}
@@ -230,12 +235,12 @@ class RuledGemm(Gemm):
                 yield self.candidate(config, shape, dtype)
         if target == "sm_90" and own["tma"] and DTYPE_BYTES[dtype] == 2:
             again = variations(own, {"group_m": (2, 4, 6, 8, 12), "pdl": (0, 1)}) if own["variant"] == CUDA else ()
-            clusters, swaps = (
-                [_cluster_config(plain, frame, shape, sms_of(target)) for frame in frames]
-                for frames in (_cluster_frames() if self.cluster else (), self.swapped_frames(shape, sms_of(target)))
-            )
-            for config in (*clusters, *again, *swaps):
-                yield from fitting(config, most=1)
+            swaps = self.swapped_frames(shape, sms_of(target))
+            for frame in (*(_cluster_frames() if self.cluster else ()), *swaps):
+                config = _cluster_config(plain, frame, shape, sms_of(target))
+                yield from fitting(config, most=1, deep=self.stages_of(frame, shape))
+            for config in again:
+                yield from fitting(config, most=1, deep=own["num_stages"])
             pipelined = {**plain, "variant": WARP_SPECIALISED, "num_warps": 4, "block_k": 64}
             choices: dict[str, tuple[int, ...]] = {"block_m": (128, 256), "block_n": (64, 128, 256), "subtiles": (1, 2)}
             for config in variations(pipelined, choices):

@@ -60,7 +60,9 @@ _SWAPPED_CLUSTERS_INNER = 1000
 # Of as many rows and more: the variant of the other tiles -> of their clocks, what swapped tiles must not exceed.
 _SWAPPED_SHARES = {CUDA: 0.975, WARP_SPECIALISED: 0.92}
 # Their clusters, by the lines of L2 in which 128 bytes of a row lie. Where that is one, sharing A made nothing faster.
-_SWAPPED_CLUSTERS = {1: ((2, 1), (1, 1)), 2: ((1, 2), (2, 1), (2, 2), (1, 1))}
+# Of those that take equal clocks the first: alone 1 to 7% faster, in early launches behind copies pairs, by up to 30%.
+_SWAPPED_CLUSTERS = {1: ((1, 1), (2, 1)), 2: ((1, 2), (2, 1), (2, 2), (1, 1))}
+_COPIED_CLUSTERS = {**_SWAPPED_CLUSTERS, 1: ((2, 1), (1, 1))}
 # What an SM does in a clock for such tiles, fitted to times of 33 shapes (docs/notes/gemm.md) beside the clocks
 # above: bytes that it asks L2 for where rows lie in two lines; bytes that arrive, by the lines; bytes of shared memory
 # that wgmma reads and the loads write. And the rates of clusters, whose programs wait for one another, and of one
@@ -74,6 +76,9 @@ _SWAPPED_ALONE_RATE = 0.865
 # large a K on. Such were the fastest with 64 columns only.
 _HALVES_CLOCKS = {(1, 1): 1_900, (1, 2): 1_900, (2, 1): 7_000}
 _HALVES_PAIR_INNER, _HALVES_COLUMNS = 3_000, 64
+# Stages of swapped tiles of so many columns and at most so many rows: where tiles share B, loads wait for L2, and
+# twelve were up to 24% faster than eight; else for DRAM, which delivers most where so many bytes are asked for.
+_DEEP_COLUMNS, _DEEP_ROWS, _DEEP_STAGES, _ASKED_OF_DRAM = 64, 104, 12, 14_500_000
 # As many of them as `ledger tune` is offered.
 _SWAPPED_OFFERED = 16
 
@@ -101,8 +106,13 @@ def _small_frame(shape: Shape, sms: int) -> Frame | None:
     return None
 
 
-def _frame_of(shape: Shape, sms: int) -> Frame | None:
-    """Return what was measured or takes the fewest clocks, or None where the generic variant takes fewer."""
+def _frame_of(
+    shape: Shape, sms: int, by_lines: Mapping[int, tuple[tuple[int, int], ...]] = _SWAPPED_CLUSTERS
+) -> Frame | None:
+    """Return what was measured or takes the fewest clocks, or None where the generic variant takes fewer.
+
+    by_lines: clusters of swapped tiles, those first that are taken of equals.
+    """
     tuned = _TUNED.get((shape["M"], shape["N"], shape["K"])) if sms == SMS["sm_90"] else None
     if chosen := _one_tile_frame(shape, sms) or tuned or _small_frame(shape, sms):
         return chosen
@@ -111,15 +121,17 @@ def _frame_of(shape: Shape, sms: int) -> Frame | None:
         # Of more rows the other tiles' clocks were above what they take.
         best = min(clocks, key=clocks.__getitem__)
         share = 1.0 if shape["M"] < _SWAPPED_BELOW else _SWAPPED_SHARES[best.variant]
-        clocks |= {frame: _swapped_clocks(frame, shape, sms) / share for frame in _swapped_frames(shape)}
+        clocks |= {frame: _swapped_clocks(frame, shape, sms) / share for frame in _swapped_frames(shape, by_lines)}
         return min(clocks, key=clocks.__getitem__)
     best = min(clocks, key=clocks.__getitem__)
     return None if gemm_rule.generic_clocks(shape, sms) < clocks[best] else best
 
 
-def _swapped_frames(shape: Shape) -> Iterator[Frame]:
+def _swapped_frames(
+    shape: Shape, by_lines: Mapping[int, tuple[tuple[int, int], ...]] = _SWAPPED_CLUSTERS
+) -> Iterator[Frame]:
     """Yield the frames with A and B swapped: the rows of C in any number of even shares."""
-    clusters = _SWAPPED_CLUSTERS[max(lines(shape["N"]), lines(shape["K"]))]
+    clusters = by_lines[max(lines(shape["N"]), lines(shape["K"]))]
     if shape["K"] < _SWAPPED_CLUSTERS_INNER:
         clusters = ((1, 1),)
     halves = [cluster for cluster in _HALVES_CLOCKS if cluster == (1, 1) or shape["K"] >= _HALVES_PAIR_INNER]
@@ -155,6 +167,16 @@ def _swapped_clocks(frame: Frame, shape: Shape, sms: int) -> float:
     return waves * once + (_HALVES_CLOCKS[rows, cols] if split > 1 else 0)
 
 
+def _stages_of(frame: Frame, shape: Shape) -> int:
+    """Return the most stages that are worth having."""
+    if not (frame.swap_ab and frame.block_n == _DEEP_COLUMNS and frame.block_m <= _DEEP_ROWS):
+        return 8
+    if shape["M"] > frame.block_m:
+        return _DEEP_STAGES if frame.split_k == 1 else 8
+    asked = ceil_div(shape["N"], frame.block_n) * frame.split_k * 128 * (frame.block_m + frame.block_n)
+    return min(max(round(_ASKED_OF_DRAM / asked), 8), _DEEP_STAGES)
+
+
 def _check_swapped(config: Settings) -> None:
     block_m, block_n, step = config["block_m"], config["block_n"], _swapped_step(config)
     if not step <= block_m <= _SWAPPED_ROWS.get(block_n, 0) or block_m % step:
@@ -180,6 +202,8 @@ def _offered(shape: Shape, sms: int) -> list[Frame]:
 GEMM = RuledGemm(
     name="matmul",
     frame_of=_frame_of,
+    copied_frame_of=partial(_frame_of, by_lines=_COPIED_CLUSTERS),
+    stages_of=_stages_of,
     swapped_frames=_offered,
     cluster=ClusterGemm(
         name="matmul",
