@@ -171,6 +171,9 @@ def _flashinfer_fp8_blocks(inputs: Mapping[str, Tensor]) -> Call:
     from flashinfer.gemm import fp8_blockscale_gemm_sm90
 
     a, b, a_scale, b_scale = (inputs[name] for name in ("a", "b", "a_scale", "b_scale"))
+    # Other rows of the scales lie elsewhere than it reads them.
+    if a.shape[0] % 4 or b.shape[0] % 64 or b.shape[1] % 128:
+        raise MachineError("fp8_blockscale_gemm_sm90 takes M in multiples of 4, N of 64 and K of 128")
     out = torch.empty(a.shape[0], b.shape[0], dtype=torch.bfloat16, device=a.device)
     # DeepGEMM's kernel. It reads the scales of A as (K / 128, M), which is the layout here.
     return lambda: fp8_blockscale_gemm_sm90(a, b, a_scale, b_scale, out=out)
