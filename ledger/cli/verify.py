@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -355,9 +354,12 @@ def _show_ingested(done: Ingested, *, as_json: bool, kept: FilePath | None = Non
         if len(settled) < len(names) or not names:
             render(done.book, out(), only=names)
         render_claims(settled, out())
-    for note, count in Counter(item.note for item in done.taken if item.note).items():
-        named = next(item.cell for item in done.taken if item.note == note)
-        say(f"{named if count == 1 else f'{count} of {len(done.taken)} measurements'}: {note}")
+    noted: dict[str, list[str]] = {}
+    for item in done.taken:
+        if item.note:
+            noted.setdefault(item.note, []).append(item.cell)
+    for note, cells in noted.items():
+        say(f"{cells[0] if len(cells) == 1 else f'{len(cells)} of {len(done.taken)} measurements'}: {note}")
     refused = [item for item in done.taken if item.refused]
     if refused:
         reasons = "; ".join(f"{item.cell}: {item.refused[0].code}: {item.refused[0].message}" for item in refused)
