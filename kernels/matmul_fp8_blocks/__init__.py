@@ -16,8 +16,10 @@ a fixed order, so the same inputs give the same bits.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -55,14 +57,52 @@ _GENERIC = {
     "variant": GENERIC, "block_m": 64, "block_n": 64, **_BLOCK_K, "group_m": GROUP, "subtiles": 1, "num_warps": 8,
     "num_stages": 2, "tma": 0, **CUDA_DEFAULTS,
 }  # fmt: skip
-_CLUSTER = {"block_m": 128, "block_n": 128, "num_warps": 8, "cluster_m": 2}
-_FEW = {"block_m": 64, "block_n": 128, "num_warps": 4, "cluster_m": 1}
-# Rows up to which tiles of 64 rows without clusters are taken; a cluster of two has 256 rows.
-_FEW_ROWS = 128
-# Stream-K divides tiles where there are at most this many, and where the last wave is as empty as this: measured on an
-# H200 at 64 x 7168 x 4096 (not divided 12.7 us, divided 15.9) and 4096 x 2112 x 7168 (122.3, 112.8).
-_DIVIDED_BELOW, _DIVIDED_SHARE = 33, 0.15
+# The time of a product in nanoseconds, fitted to times of 75 shapes on an H200 (benchmarks/fp8-blocks-h200.json): of a
+# step of 128 products by rows and columns of the tile; beside its steps, of each element of a tile. Bytes a nanosecond
+# that L2 and DRAM deliver, and the power by which times join.
+_STEP = {(64, 64): 118.0, (64, 128): 171.0, (128, 128): 289.0, (192, 128): 557.0}
+_ELEMENT, _L2, _DRAM, _POWER = 0.020, 11_260.0, 4_206.0, 2.43
+# What stream-K costs, by itself and for each element of a tile; the least K, and the most tiles for each SM.
+_DIVIDED, _DIVIDED_ELEMENT, _DIVIDED_INNER, _DIVIDED_TILES = 3_105.0, 0.132, 1024, 4
 _CONSTANTS = ("block_m", "block_n", "block_k", "group_m")
+
+
+def _nanoseconds(block_m: int, block_n: int, shape: Shape, sms: int, *, divided: bool) -> float:
+    """Return about how long a product takes beside its launch, with tiles divided along K or not."""
+    m, n, k = (shape[size] for size in "MNK")
+    tiles = ceil_div(m, block_m) * ceil_div(n, block_n)
+    waves = tiles / sms if divided else ceil_div(tiles, sms)
+    loaded = 16 * ceil_div(m, 16 * ceil_div(m, block_m)) + block_n
+    by_l2 = FP8_BLOCK * loaded * (sms if divided else min(tiles, sms)) / _L2
+    step = math.pow(math.pow(_STEP[block_m, block_n], _POWER) + math.pow(by_l2, _POWER), 1 / _POWER)
+    loop = waves * (ceil_div(k, FP8_BLOCK) * step + _ELEMENT * block_m * block_n)
+    by_dram = (m * k + n * k + 2 * m * n) / _DRAM
+    dividing = _DIVIDED + _DIVIDED_ELEMENT * block_m * block_n if divided else 0.0
+    return math.pow(math.pow(loop, _POWER) + math.pow(by_dram, _POWER), 1 / _POWER) + dividing
+
+
+def _fastest(shape: Shape, sms: int) -> tuple[int, int, bool]:
+    """Return the rows and columns of the tiles that take the least time, and whether stream-K divides them."""
+    choices: list[tuple[int, int, bool]] = []
+    for block_m, block_n in _STEP:
+        tiles = ceil_div(shape["M"], block_m) * ceil_div(shape["N"], block_n)
+        divisible = shape["K"] >= _DIVIDED_INNER and tiles % sms and tiles <= _DIVIDED_TILES * sms
+        choices += [(block_m, block_n, divided) for divided in ((False, True) if divisible else (False,))]
+    return min(choices, key=lambda one: _nanoseconds(one[0], one[1], shape, sms, divided=one[2]))
+
+
+def _shared_bytes(config: Settings) -> int:
+    """Return the shared memory of a CTA of the CUDA C++, in bytes: with scales for all stages but one."""
+    scales = config["block_m"] + config["block_n"] // 64
+    return shared_bytes(config, 1, 2) + 4 * (config["num_stages"] - 1) * scales
+
+
+class _Cluster(ClusterGemm):  # type: ignore[misc]
+    """The CUDA C++, which keeps scales in shared memory."""
+
+    def ahead(self, config: Settings, shape: Shape, dtype: Dtype) -> AheadCuda:
+        """Return what the compiler needs to compile the program without a GPU."""
+        return replace(super().ahead(config, shape, dtype), shared_bytes=_shared_bytes(config))
 
 
 @dataclass(frozen=True)
@@ -80,10 +120,11 @@ class FP8Blocks(Family):  # type: ignore[misc]
         {"M": 64, "N": 7168, "K": 4096},
     )
     cluster: ClusterGemm = field(
-        default=ClusterGemm(
+        default=_Cluster(
             name=_NAME,
             source=partial(cuda_source, __name__, "cluster.cu"),
-            fixed={"block_n": 128, "cluster_n": 1, "split_k": 1},
+            fixed={"cluster_n": 1, "split_k": 1},
+            even_tiles=True,
             promotion=256,
         )
     )
@@ -109,18 +150,15 @@ class FP8Blocks(Family):  # type: ignore[misc]
         if target != "sm_90":
             # As compiled ahead of time, larger tiles spill: elements are loaded one by one.
             return {**generic, "block_m": 32} if target == "sm_89" else generic
-        tile = _FEW if shape["M"] <= _FEW_ROWS else _CLUSTER
-        config = {**generic, **tile, "variant": CUDA, "tma": 1, "pdl": 1}
-        rows, cols = config["cluster_m"] * config["block_m"], config["block_n"]
-        tiles, slots = ceil_div(shape["M"], rows) * ceil_div(shape["N"], cols), sms_of(target) // config["cluster_m"]
-        empty = tiles > slots and 1 - tiles / slots / ceil_div(tiles, slots) > _DIVIDED_SHARE
-        divided = shape["K"] >= 8 * FP8_BLOCK and (empty or tiles * config["cluster_m"] <= _DIVIDED_BELOW)
-        config = {**config, "group_m": group_rows(config, shape), "stream_k": int(divided)}
-        return {**config, "num_stages": self._deepest(config, dtype)}
+        block_m, block_n, divided = _fastest(shape, sms_of(target))
+        return self._cuda_config(generic, shape, block_m=block_m, block_n=block_n, stream_k=int(divided))
 
-    def _deepest(self, config: Settings, dtype: Dtype) -> int:
-        fit = (n for n in range(2, 9) if shared_bytes({**config, "num_stages": n}, 1, 2) <= SHARED_BYTES["sm_90"])
-        return max(fit)
+    def _cuda_config(self, config: Settings, shape: Shape, **chosen: int) -> dict[str, Any]:
+        """Return a configuration of the CUDA C++ with as many stages as fit."""
+        config = {**config, "variant": CUDA, "tma": 1, "pdl": 1, "num_warps": chosen["block_m"] // 16, **chosen}
+        config = {**config, "group_m": group_rows(config, shape)}
+        fit = (n for n in range(2, 13) if _shared_bytes({**config, "num_stages": n}) <= SHARED_BYTES["sm_90"])
+        return {**config, "num_stages": max(fit)}
 
     def check_config(self, config: Settings, shape: Shape, dtype: Dtype, target: str) -> None:
         """Check that an architecture can run a configuration. Raises: InputError."""
@@ -129,7 +167,10 @@ class FP8Blocks(Family):  # type: ignore[misc]
         configs.check_positive(self.name, config, "num_stages", "group_m", "programs")
         if config["variant"] == CUDA:
             self.cluster.check(config, dtype, target)
-            configs.check_shared(self.name, shared_bytes(config, 1, 2), target)
+            if (tile := (config["block_m"], config["block_n"])) not in _STEP:
+                wanted = ", ".join(f"{rows} x {cols}" for rows, cols in _STEP)
+                raise InputError(f"{self.name}: tiles are {tile[0]} x {tile[1]} with variant cuda; expected {wanted}")
+            configs.check_shared(self.name, _shared_bytes(config), target)
             return
         fixed = {**_BLOCK_K, "tma": 0, "subtiles": 1, **CUDA_DEFAULTS}
         if config["variant"] != GENERIC or any(config[key] != value for key, value in fixed.items()):
@@ -145,9 +186,10 @@ class FP8Blocks(Family):  # type: ignore[misc]
         own = self.config(shape, dtype, target)
         yield self._candidate(own, shape)
         if target == "sm_90":
-            for tile in (_FEW, _CLUSTER):
-                for config in variations({**own, **tile}, {"stream_k": (0, 1), "pdl": (0, 1), "group_m": (4, 8)}):
-                    yield self._candidate({**config, "num_stages": self._deepest(config, dtype)}, shape)
+            for block_m, block_n in _STEP:
+                for stream_k, pdl, cluster_m in itertools.product((0, 1), (0, 1), (1, 2)):
+                    chosen = {"block_m": block_m, "block_n": block_n, "stream_k": stream_k, "cluster_m": cluster_m}
+                    yield self._candidate(self._cuda_config(own, shape, **chosen, pdl=pdl), shape)
         generic = {**_GENERIC, "programs": sms_of(target)}
         for config in variations(generic, {"block_m": (64, 128), "block_n": (64, 128), "num_stages": (2, 3)}):
             yield self._candidate(config, shape)
@@ -163,7 +205,7 @@ class FP8Blocks(Family):  # type: ignore[misc]
             tile_bytes=(block_m + block_n // rows) * inner,
             warps=config["num_warps"] + (4 if cuda else 0),
             registers=168 if cuda else block_m * block_n // (16 * config["num_warps"]) + 48,
-            shared_bytes=shared_bytes(config, 1, 2) if cuda else ring_bytes(config, 1),
+            shared_bytes=_shared_bytes(config) if cuda else ring_bytes(config, 1),
             extra_clocks=self.cluster.divided_clocks * config["stream_k"],
         )
 

@@ -50,7 +50,7 @@ def test_rule_gives_what_the_architecture_can_run(target: str, m: int, n: int, k
 @pytest.mark.parametrize(
     ("edit", "says"),
     [
-        ({"block_n": 64}, "block_n 128"), ({"cluster_n": 2}, "cluster_n 1"), ({"num_stages": 9}, "shared memory"),
+        ({"block_n": 192}, "192 x 128"), ({"cluster_n": 2}, "cluster_n 1"), ({"num_stages": 9}, "shared memory"),
         ({"variant": "portable"}, "variant is portable"), ({"variant": "generic"}, "generic with block_k 128, tma 0"),
         ({"programs": 0}, "at least 1"), ({"block_m": 96}, "64, 128 or 192"), ({"warps": 8}, "configuration keys"),
     ],
@@ -88,7 +88,9 @@ def test_cuda_cpp_multiplies_by_wgmma_and_does_not_spill() -> None:
         kernel.check_config(trial.config, trial.shape, DTYPE, "sm_90")
         made = compile_ahead(kernel, trial.config, trial.shape, DTYPE, "sm_90")
         assert made.stack == 0
-        assert re.search(r"wgmma\.mma_async\.sync\.aligned\.m64n128k32\.f32\.e4m3\.e4m3", made.ptx)
+        assert re.search(
+            rf"wgmma\.mma_async\.sync\.aligned\.m64n{trial.config['block_n']}k32\.f32\.e4m3\.e4m3", made.ptx
+        )
         assert (".multicast::cluster" in made.ptx) == (trial.config["cluster_m"] > 1)
 
 

@@ -19,6 +19,8 @@ _CLUSTER: dict[str, Any] = {
     "tma": 1, "cluster_m": 2, "pdl": 1,
 }  # fmt: skip
 _FEW = {**_CLUSTER, "block_m": 64, "num_warps": 4, "num_stages": 8, "cluster_m": 1}
+_NARROW = {**_FEW, "block_n": 64, "num_stages": 12}
+_TALL = {**_CLUSTER, "block_m": 192, "num_warps": 12, "num_stages": 4, "cluster_m": 1}
 
 
 def _shape(m: int, n: int, k: int) -> dict[str, int]:
@@ -32,7 +34,7 @@ def generic_trials(dtype: str) -> tuple[Trial, ...]:
 
 
 def cuda_trials(dtype: str) -> tuple[Trial, ...]:
-    """Return trials of the CUDA C++: ragged edges, odd and even numbers of steps, whole and divided tiles."""
+    """Return trials of the CUDA C++: ragged edges, odd and even steps, whole and divided tiles of each size."""
     few = {"programs": 6, "group_m": 2, "num_stages": 2}
     stream = {"stream_k": 1}
     return (
@@ -45,6 +47,12 @@ def cuda_trials(dtype: str) -> tuple[Trial, ...]:
         Trial(_shape(33, 1003, 515), dtype, _FEW),
         Trial(_shape(100, 384, 4096), dtype, {**_FEW, **stream}),
         Trial(_shape(64, 512, 1040), dtype, {**_FEW, **few, **stream}),
+        Trial(_shape(33, 200, 1300), dtype, _NARROW),
+        Trial(_shape(130, 336, 2064), dtype, {**_NARROW, **stream, "cluster_m": 2}),
+        Trial(_shape(300, 1104, 1040), dtype, {**_CLUSTER, **few, "cluster_m": 1}),
+        Trial(_shape(201, 1003, 515), dtype, {**_CLUSTER, "cluster_m": 1}),
+        Trial(_shape(500, 656, 1040), dtype, {**_TALL, **few}),
+        Trial(_shape(700, 400, 2064), dtype, {**_TALL, **few, **stream, "cluster_m": 2}),
     )
 
 
@@ -59,8 +67,9 @@ MUTANTS: tuple[Mutant, ...] = (
     _DEVICE("scale_of_a_alone", "(of_rows * of_columns)[:, None]", "of_rows[:, None]"),
 )
 CUDA_MUTANTS: tuple[Mutant, ...] = (
-    _CUDA("cuda_scale_of_the_row_above", "a_scale + min(row + 8, n_rows - 1)", "a_scale + min(row, n_rows - 1)"),
-    _CUDA("cuda_scale_of_the_first_columns", "b_scale + (i64)(col / 128) * steps", "b_scale"),
-    _CUDA("cuda_scale_of_the_first_step", "const i64 o = (i64)step * n_rows;", "const i64 o = 0;"),
-    _CUDA("cuda_scale_of_columns_of_the_first_step", "__ldg(of_columns + step)", "__ldg(of_columns)"),
+    _CUDA("cuda_scale_of_the_row_above", "thread_id() % 32 / 4 + 8 * h", "thread_id() % 32 / 4"),
+    _CUDA("cuda_scale_of_the_first_columns", "(i64)block * steps", "0"),
+    _CUDA("cuda_scale_of_the_first_step", "of < 16 ? n_rows : 1", "of < 16 ? 0 : 1"),
+    _CUDA("cuda_scale_of_columns_of_the_first_step", "of < 16 ? n_rows : 1", "of < 16 ? n_rows : 0"),
+    _CUDA("cuda_scale_of_the_first_64_columns", "(16 + o) * 4", "16 * 4"),
 )
