@@ -37,7 +37,7 @@ _MOST_ROWS_OF_CLASSES = {64: 256, 128: 192, 192: 128}
 """The same where the sums of several classes lie in shared memory beside two stages and more."""
 
 _FIXED = {"block_k": 64, "subtiles": 1, "tma": 1, "cluster_m": 1, "cluster_n": 1, "stream_k": 0, "group_m": 1}
-_SPLITS, _STAGES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 40, 48, 64), range(2, 13)
+_SPLITS, _STAGES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 48), range(2, 13)
 _MOST_CLASSES = 8
 # The launch rule, measured on an H100 and an H200 (benchmarks/matmul-residues-h100.json, matmul-tiles-h200.json).
 # Unaligned rows of B: the most rows of C, or elements, for which a copy of B is slower. few_rows is faster for so few
@@ -51,7 +51,10 @@ _LEAST_ELEMENTS, _MORE_ROWS, _GATHERED_INNER = {24: 700_000, 128: 1 << 18}, 300,
 # Aligned products: rows, and the K from which on parts of K occupy SMs of which whole tiles leave three quarters idle.
 # Of more rows: the most, the least K, the most elements of C, and those for each of K; with so many tiles for each SM.
 _DIVIDED_ROWS, _DIVIDED_INNER = 56, 1024
-_TILED_ROWS, _TILED_INNER, _TILED_ELEMENTS, _TILED_SHARE, _TILED_TILES = 2500, 2500, 1_000_000, 64, 0.5
+_TILED_ROWS, _TILED_INNER, _TILED_ELEMENTS, _TILED_SHARE, _TILED_TILES = 1300, 4096, 700_000, 64, 0.33
+# The same from a longer K on, and of a shorter one.
+_LONG_ROWS, _LONG_INNER, _LONG_ELEMENTS, _LONG_TILES = 2500, 14_000, 1_000_000, 0.5
+_BRIEF_INNER, _BRIEF_SHARE = 2048, 20
 # The time of a configuration, fitted to those of 267 shapes on an H200 (docs/notes/gemm.md). Nanoseconds: of a launch,
 # of a further wave, of each doubling of the CTAs of a cluster, of the copy of A. Bytes a nanosecond: that arrive at an
 # SM and cross its shared memory, that L2 and DRAM deliver, that a copy moves. How much more rows in two lines count, at
@@ -68,7 +71,7 @@ _HALF_BYTES, _MOST_CTAS = 113 * 1024, 5
 # Rows from which on they are divided among tiles.
 _LEAST_ROWS = 64
 _GATHER_THREADS, _VECTOR = 256, 8
-_RESIDENT = {1: 132, 2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}
+_RESIDENT = {1: 132, 2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15, 16: 7}
 """CTAs of a cluster -> clusters that an H200 with 132 SMs holds at once, as its driver says; others hold that share."""
 _TENSOR_MAP_BYTES = 128
 """Of what cuTensorMapEncodeTiled writes."""
@@ -82,7 +85,7 @@ def residues_bytes(config: Settings, n_cols: int) -> int:
 
 def cluster_size(split: int) -> int:
     """Return how many of the CTAs that divide K form a cluster: all, or an equal part of them."""
-    return next(size for size in range(max(_RESIDENT), 0, -1) if split % size == 0)
+    return next(size for size in (split, 8, 6, 5) if size in _RESIDENT and split % size == 0)
 
 
 def classes_of(columns: int) -> int:
@@ -148,9 +151,14 @@ class Residues:
             return more or (n_rows <= _MORE_ROWS and small)
         if n_rows <= _DIVIDED_ROWS:
             return n_inner >= _DIVIDED_INNER and 4 * ceil_div(n_cols, 64) <= SMS[TARGET]
-        few = ceil_div(n_rows, MOST_ROWS[64]) * ceil_div(n_cols, 64) <= _TILED_TILES * SMS[TARGET]
-        small = n_rows * n_cols <= min(_TILED_ELEMENTS, _TILED_SHARE * n_inner)
-        return few and small and n_rows <= _TILED_ROWS and n_inner >= _TILED_INNER
+        rows, elements, tiles, share = _TILED_ROWS, _TILED_ELEMENTS, _TILED_TILES, _TILED_SHARE
+        if n_inner >= _LONG_INNER:
+            rows, elements, tiles = _LONG_ROWS, _LONG_ELEMENTS, _LONG_TILES
+        elif n_inner < _TILED_INNER:
+            share = _BRIEF_SHARE
+        few = ceil_div(n_rows, MOST_ROWS[64]) * ceil_div(n_cols, 64) <= tiles * SMS[TARGET]
+        small = n_rows * n_cols <= min(elements, share * n_inner)
+        return few and small and n_rows <= rows and n_inner >= _BRIEF_INNER
 
     def fastest(self, generic: Settings, shape: Shape) -> dict[str, Any]:
         """Return the configuration that takes the least time by the rule; generic: as in few_rows."""
@@ -167,7 +175,10 @@ class Residues:
                 if (split > 1 and 2 * steps < 3 * split) or (divided and ctas > _MOST_CTAS * sms):
                     continue
                 yield config
-                if ctas > sms and _STAGES[0] <= (half := _most_stages(config, _HALF_BYTES, shape["N"])) < config["num_stages"]:
+                if (
+                    ctas > sms
+                    and _STAGES[0] <= (half := _most_stages(config, _HALF_BYTES, shape["N"])) < config["num_stages"]
+                ):
                     yield {**config, "num_stages": half}
 
     def check(self, config: Settings, shape: Shape, dtype: Dtype, target: str) -> None:
@@ -198,7 +209,8 @@ class Residues:
         """Return what the compiler needs. gathered: whether A is copied, if its address is unaligned."""
         defines = {
             "BLOCK_M": config["block_m"], "BLOCK_N": config["block_n"], "STAGES": config["num_stages"],
-            "SPLIT": config["split_k"], "CLUSTER_SIZE": cluster_size(config["split_k"]), "CLASSES": classes_of(shape["N"]),
+            "SPLIT": config["split_k"], "CLUSTER_SIZE": cluster_size(config["split_k"]),
+            "CLASSES": classes_of(shape["N"]),
             "GATHERED": int(_is_gathered(shape) if gathered is None else gathered),
             "BIAS_RELU": int(self.bias_relu), "BF16": int(dtype == "bf16"),
         }  # fmt: skip
