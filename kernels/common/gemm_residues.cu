@@ -10,8 +10,8 @@
 // all rows of the tile (swap-AB). At the end of a class it adds its sums to those in shared memory, as many
 // columns earlier as the class begins late; the sums of a single class lie where the stages were.
 //
-// The SPLIT CTAs of a tile divide the steps of all classes. They form PARTS clusters of CLUSTER_SIZE CTAs, each of which
-// adds up a share of the sums of its cluster, in the order of the CTAs. Where PARTS is more than 1 these go to a
+// The SPLIT CTAs of a tile divide the steps of all classes. They form PARTS clusters of CLUSTER_SIZE CTAs. Each CTA adds
+// up a share of the sums of its cluster, in the order of the CTAs. Where PARTS is more than 1 these go to a
 // workspace, (tiles, PARTS, rows of a tile, TILE) in fp32, and what arrives last of all parts of a share adds these up,
 // in the order of the parts: nothing waits for another cluster.
 //

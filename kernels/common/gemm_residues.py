@@ -52,22 +52,22 @@ _LEAST_ELEMENTS, _MORE_ROWS, _GATHERED_INNER = {24: 700_000, 128: 1 << 18}, 300,
 # Of more rows: the most, the least K, the most elements of C, and those for each of K; with so many tiles for each SM.
 _DIVIDED_ROWS, _DIVIDED_INNER = 56, 1024
 _TILED_ROWS, _TILED_INNER, _TILED_ELEMENTS, _TILED_SHARE, _TILED_TILES = 1300, 4096, 700_000, 64, 0.33
-# The same from a longer K on, and of a shorter one.
-_LONG_ROWS, _LONG_INNER, _LONG_ELEMENTS, _LONG_TILES = 2500, 14_000, 1_000_000, 0.5
-_BRIEF_INNER, _BRIEF_SHARE = 2048, 20
-# The time of a configuration, fitted to those of 267 shapes on an H200 (docs/notes/gemm.md). Nanoseconds: of a launch,
+# The same for rows from the first number on and a longer K, and for a shorter one.
+_LONG_ROWS, _LONG_INNER, _LONG_ELEMENTS, _LONG_TILES = (400, 2500), 14_000, 1_000_000, 0.5
+_SHORT_TILED_INNER, _SHORT_TILED_SHARE = 2048, 20
+# The time of a configuration, fitted to those of 597 shapes on an H200 (docs/notes/gemm.md). Nanoseconds: of a launch,
 # of a further wave, of each doubling of the CTAs of a cluster, of the copy of A. Bytes a nanosecond: that arrive at an
 # SM and cross its shared memory, that L2 and DRAM deliver, that a copy moves. How much more rows in two lines count, at
 # an SM, in L2 and, by 64 columns, in DRAM; the power by which times join. Nanoseconds of the result by 64 elements and
 # by rows, and of what CTAs of a cluster exchange. Nanoseconds that sums of several clusters take, and the bytes of
 # those that a CTA reads in one.
-_LAUNCH, _WAVE, _DOUBLED, _GATHERED = 2580.0, 1430.0, 188.0, 1350.0
-_ARRIVING, _SHARED, _L2, _DRAM, _COPIED = 160.0, 195.0, 12_500.0, 3840.0, 4650.0
-_LINES_ARRIVING, _LINES_L2, _LINES_DRAM, _POWER = 2.36, 2.16, 0.313, 4.36
-_STORED, _ADDED, _EXCHANGED = 6.09, 4.34, 5.74
-_PARTED, _PARTS = 1570.0, 29.9
+_LAUNCH, _WAVE, _DOUBLED, _GATHERED = 2830.0, 2670.0, 229.0, 1390.0
+_ARRIVING, _SHARED, _L2, _DRAM, _COPIED = 160.0, 184.0, 12_900.0, 4320.0, 4120.0
+_LINES_ARRIVING, _LINES_L2, _LINES_DRAM, _POWER = 2.19, 2.06, 0.204, 4.31
+_STORED, _ADDED, _EXCHANGED = 9.47, 1.32, 5.3
+_PARTED, _PARTS_BYTES = 1880.0, 84.8
 # Shared memory of a CTA of two on an SM, and the most CTAs an SM where rows or K are divided further than they must.
-_HALF_BYTES, _MOST_CTAS = 113 * 1024, 5
+_HALF_BYTES, _MOST_CTAS = 113 * 1024, 4
 # Rows from which on they are divided among tiles.
 _LEAST_ROWS = 64
 _GATHER_THREADS, _VECTOR = 256, 8
@@ -85,7 +85,7 @@ def residues_bytes(config: Settings, n_cols: int) -> int:
 
 def cluster_size(split: int) -> int:
     """Return how many of the CTAs that divide K form a cluster: all, or an equal part of them."""
-    return next(size for size in (split, 8, 6, 5) if size in _RESIDENT and split % size == 0)
+    return next((size for size in (split, 8, 6, 5) if size in _RESIDENT and split % size == 0), split)
 
 
 def classes_of(columns: int) -> int:
@@ -122,7 +122,7 @@ class Residues:
     def config(self, generic: Settings, shape: Shape, block_n: int, split: int, tiles_m: int = 1) -> dict[str, Any]:
         """Return a launch configuration with as many stages as fit, at most the steps of a CTA.
 
-        tiles_m: tiles that divide the rows; their sums must fit in shared memory beside two stages (MOST_ROWS).
+        tiles_m: tiles that divide the rows, of at most as many as most_rows says.
         """
         block_m = 8 * ceil_div(ceil_div(shape["M"], tiles_m), 8)
         chosen = {
@@ -152,13 +152,13 @@ class Residues:
         if n_rows <= _DIVIDED_ROWS:
             return n_inner >= _DIVIDED_INNER and 4 * ceil_div(n_cols, 64) <= SMS[TARGET]
         rows, elements, tiles, share = _TILED_ROWS, _TILED_ELEMENTS, _TILED_TILES, _TILED_SHARE
-        if n_inner >= _LONG_INNER:
-            rows, elements, tiles = _LONG_ROWS, _LONG_ELEMENTS, _LONG_TILES
+        if n_inner >= _LONG_INNER and n_rows >= _LONG_ROWS[0]:
+            rows, elements, tiles = _LONG_ROWS[1], _LONG_ELEMENTS, _LONG_TILES
         elif n_inner < _TILED_INNER:
-            share = _BRIEF_SHARE
+            share = _SHORT_TILED_SHARE
         few = ceil_div(n_rows, MOST_ROWS[64]) * ceil_div(n_cols, 64) <= tiles * SMS[TARGET]
         small = n_rows * n_cols <= min(elements, share * n_inner)
-        return few and small and n_rows <= rows and n_inner >= _BRIEF_INNER
+        return few and small and n_rows <= rows and n_inner >= _SHORT_TILED_INNER
 
     def fastest(self, generic: Settings, shape: Shape) -> dict[str, Any]:
         """Return the configuration that takes the least time by the rule; generic: as in few_rows."""
@@ -304,7 +304,7 @@ def _nanoseconds(config: Settings, shape: Shape, sms: int) -> float:
     stored = each * (_STORED * rows * groups + _ADDED * block_m * ends)
     dividing = _DOUBLED * math.log2(cluster) + _EXCHANGED * block_m * groups if cluster > 1 else 0.0
     if split > cluster:
-        dividing += _PARTED + 256 * rows * groups * (split // cluster) / cluster / _PARTS
+        dividing += _PARTED + 256 * rows * groups * (split // cluster) / cluster / _PARTS_BYTES
     copying = _GATHERED + 4 * m * k / _COPIED if _is_gathered(shape) else 0.0
     return float(_LAUNCH + _WAVE * (waves - 1) + loop + stored + dividing + copying)
 
