@@ -171,6 +171,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_residues(
         }
     };
 #if SPLIT > CLUSTER_SIZE
+    // The launch before this one no longer uses the workspace: the warp that loads waited for it before the barrier.
     float4* const of_tile = parts + (i64)tile * PARTS * tile_rows * FOURS;
 #endif
     for (int e = begin; e < fours; e += CLUSTER_SIZE * THREADS) {
