@@ -8,12 +8,8 @@
 // A tile has tile_rows rows, at most BLOCK_M; the last begins early rather than end outside of A. A CTA has BLOCK_N
 // columns that it loads, of which the first TILE are its own. One warp loads; each warpgroup multiplies 64 columns of B by
 // all rows of the tile (swap-AB). At the end of a class it adds its sums to those in shared memory, as many
-// columns earlier as the class begins late; the sums of a single class lie where the stages were.
-//
-// The SPLIT CTAs of a tile divide the steps of all classes. They form PARTS clusters of CLUSTER_SIZE CTAs. Each CTA adds
-// up a share of the sums of its cluster, in the order of the CTAs. Where PARTS is more than 1 these go to a
-// workspace, (tiles, PARTS, rows of a tile, TILE) in fp32, and what arrives last of all parts of a share adds these up,
-// in the order of the parts: nothing waits for another cluster.
+// columns earlier as the class begins late; the sums of a single class lie where the stages were. The SPLIT CTAs of a
+// cluster divide the steps of all classes; each adds up a share of the sums of all, in the same order.
 //
 // GATHERED: 1 where gather_rows has written A. BIAS_RELU: 1 where the result is max(0, sum + bias).
 #include "hopper.cuh"
@@ -21,15 +17,14 @@
 
 constexpr int GROUPS = BLOCK_N / 64, CONSUMERS = 4 * GROUPS, MULTIPLYING = 32 * CONSUMERS, THREADS = MULTIPLYING + 32;
 constexpr int BLOCK_K = 64, CHUNKS = 4, ACC = BLOCK_M / 2, TILE = CLASSES > 1 ? BLOCK_N - 8 : BLOCK_N;
-constexpr int PARTS = SPLIT / CLUSTER_SIZE, FOURS = TILE / 4;
 // Of a row of sums, in floats: the banks of four pairs of rows differ.
 constexpr int SUMS = BLOCK_N + 4;
 constexpr u32 B_BYTES = BLOCK_N * 128, STAGE_BYTES = B_BYTES + BLOCK_M * 128, RING_BYTES = STAGES * STAGE_BYTES;
 constexpr u32 SUMS_AT = CLASSES > 1 ? RING_BYTES : 0, SUMS_END = SUMS_AT + BLOCK_M * SUMS * 4;
 constexpr u32 BARRIERS_AT = SUMS_END > RING_BYTES ? SUMS_END : RING_BYTES;
 
-#if CLUSTER_SIZE > 1
-#define CLUSTER __cluster_dims__(CLUSTER_SIZE, 1, 1)
+#if SPLIT > 1
+#define CLUSTER __cluster_dims__(SPLIT, 1, 1)
 #define barrier_of_all cluster_barrier
 #else
 #define CLUSTER
@@ -40,17 +35,12 @@ constexpr u32 BARRIERS_AT = SUMS_END > RING_BYTES ? SUMS_END : RING_BYTES;
 #else
 #define BIAS
 #endif
-#if SPLIT > CLUSTER_SIZE
-#define WORKSPACE float4* parts, int* arrived,
-#else
-#define WORKSPACE
-#endif
 
 struct Maps { TensorMap of[CLASSES]; };
 
 // Four neighbours.
 DEVICE void load_sums(float (&v)[4], u32 from, int rank) {
-    if (CLUSTER_SIZE > 1) asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+    if (SPLIT > 1) asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
         : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]) : "r"(peer(from, rank)) : "memory");
     else asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
         : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]) : "r"(from) : "memory");
@@ -59,7 +49,7 @@ DEVICE void load_sums(float (&v)[4], u32 from, int rank) {
 DEVICE void multiplying_barrier() { asm volatile("bar.sync 1, %0;" :: "n"(MULTIPLYING) : "memory"); }
 
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_residues(
-    const __grid_constant__ TensorMap a_map, const __grid_constant__ Maps b_maps, BIAS u16* c, WORKSPACE
+    const __grid_constant__ TensorMap a_map, const __grid_constant__ Maps b_maps, BIAS u16* c,
     int n_rows, int n_cols, int steps_of_class, int tile_rows)
 {
     extern __shared__ __align__(1024) unsigned char memory[];
@@ -149,10 +139,17 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_residues(
     }
     barrier_of_all();
     // Four columns at a time, of the rows that are no other tile's.
-    const int skipped = own_row - row, fours = (tile_rows - skipped) * FOURS;
-    const int member = rank % CLUSTER_SIZE, begin = member * THREADS + threadIdx.x;
-    auto finish = [&](int e, float (&sum)[4]) {
-        const int to = col + e % FOURS * 4;
+    constexpr int FOURS = TILE / 4;
+    const int skipped = own_row - row;
+    for (int e = rank * THREADS + threadIdx.x; e < (tile_rows - skipped) * FOURS; e += SPLIT * THREADS) {
+        const int m = skipped + e / FOURS, n = e % FOURS * 4, to = col + n;
+        if (to >= n_cols) continue;
+        float sum[4] = {0.f, 0.f, 0.f, 0.f};
+        UNROLL for (int r = 0; r < SPLIT; ++r) {
+            float part[4];
+            load_sums(part, ring + SUMS_AT + 4 * (m * SUMS + n), r);
+            UNROLL for (int i = 0; i < 4; ++i) sum[i] += part[i];
+        }
 #if BIAS_RELU
         UNROLL for (int i = 0; i < 4; ++i) {
             if (to + i < n_cols) sum[i] += low(bias[to + i]);
@@ -160,7 +157,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_residues(
             sum[i] = sum[i] < 0.f ? 0.f : sum[i];
         }
 #endif
-        u16* const place = c + ((i64)(own_row + e / FOURS) * n_cols + to);
+        u16* const place = c + ((i64)(row + m) * n_cols + to);
         UNROLL for (int i = 0; i < 4 && to + i < n_cols; i += 2) {
             const u32 two = packed(sum[i], sum[i + 1]);
             if (n_cols % 2 == 0) *(u32*)(place + i) = two;
@@ -169,46 +166,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_residues(
                 if (to + i + 1 < n_cols) place[i + 1] = (u16)(two >> 16);
             }
         }
-    };
-#if SPLIT > CLUSTER_SIZE
-    // The launch before this one no longer uses the workspace: the warp that loads waited for it before the barrier.
-    float4* const of_tile = parts + (i64)tile * PARTS * tile_rows * FOURS;
-#endif
-    for (int e = begin; e < fours; e += CLUSTER_SIZE * THREADS) {
-        if (col + e % FOURS * 4 >= n_cols) continue;
-        float sum[4] = {0.f, 0.f, 0.f, 0.f};
-        UNROLL for (int r = 0; r < CLUSTER_SIZE; ++r) {
-            float share[4];
-            load_sums(share, ring + SUMS_AT + 4 * ((skipped + e / FOURS) * SUMS + e % FOURS * 4), r);
-            UNROLL for (int i = 0; i < 4; ++i) sum[i] += share[i];
-        }
-#if SPLIT > CLUSTER_SIZE
-        __stcg(of_tile + rank / CLUSTER_SIZE * tile_rows * FOURS + e, make_float4(sum[0], sum[1], sum[2], sum[3]));
-#else
-        finish(e, sum);
-#endif
     }
-#if SPLIT > CLUSTER_SIZE
-    __syncthreads();
-    bool is_last = false;
-    if (threadIdx.x == 0) {
-        __threadfence();
-        int* const count = arrived + tile * CLUSTER_SIZE + member;
-        is_last = atomicAdd(count, 1) == PARTS - 1;
-        if (is_last) *count = 0;
-        __threadfence();
-    }
-    if (__syncthreads_or(is_last))
-        for (int e = begin; e < fours; e += CLUSTER_SIZE * THREADS) {
-            if (col + e % FOURS * 4 >= n_cols) continue;
-            float sum[4] = {0.f, 0.f, 0.f, 0.f};
-            UNROLL_8 for (int p = 0; p < PARTS; ++p) {
-                const float4 part = __ldcg(of_tile + p * tile_rows * FOURS + e);
-                sum[0] += part.x; sum[1] += part.y; sum[2] += part.z; sum[3] += part.w;
-            }
-            finish(e, sum);
-        }
-#endif
     // The other CTAs may still read the sums of this one.
-    if (CLUSTER_SIZE > 1) cluster_barrier();
+    if (SPLIT > 1) cluster_barrier();
 }

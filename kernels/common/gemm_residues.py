@@ -37,7 +37,7 @@ _MOST_ROWS_OF_CLASSES = {64: 256, 128: 192, 192: 128}
 """The same where the sums of several classes lie in shared memory beside two stages and more."""
 
 _FIXED = {"block_k": 64, "subtiles": 1, "tma": 1, "cluster_m": 1, "cluster_n": 1, "stream_k": 0, "group_m": 1}
-_SPLITS, _STAGES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 48), range(2, 13)
+_SPLITS, _STAGES = (1, 2, 3, 4, 5, 6, 7, 8, 16), range(2, 13)
 _MOST_CLASSES = 8
 # The launch rule, measured on an H100 and an H200 (benchmarks/matmul-residues-h100.json, matmul-tiles-h200.json).
 # Unaligned rows of B: the most rows of C, or elements, for which a copy of B is slower. few_rows is faster for so few
@@ -56,16 +56,14 @@ _TILED_ROWS, _TILED_INNER, _TILED_ELEMENTS, _TILED_SHARE, _TILED_TILES = 1300, 4
 _LONG_ROWS, _LONG_INNER, _LONG_ELEMENTS, _LONG_TILES = (400, 2500), 14_000, 1_000_000, 0.5
 _SHORT_TILED_INNER, _SHORT_TILED_SHARE = 2048, 20
 # The time of a configuration, fitted to those of 597 shapes on an H200 (docs/notes/gemm.md). Nanoseconds: of a launch,
-# of a further wave, of each doubling of the CTAs of a cluster, of the copy of A. Bytes a nanosecond: that arrive at an
+# of a further wave, of each doubling of the CTAs that divide K, of the copy of A. Bytes a nanosecond: that arrive at an
 # SM and cross its shared memory, that L2 and DRAM deliver, that a copy moves. How much more rows in two lines count, at
 # an SM, in L2 and, by 64 columns, in DRAM; the power by which times join. Nanoseconds of the result by 64 elements and
-# by rows, and of what CTAs of a cluster exchange. Nanoseconds that sums of several clusters take, and the bytes of
-# those that a CTA reads in one.
+# by rows, and of what CTAs of a cluster exchange.
 _LAUNCH, _WAVE, _DOUBLED, _GATHERED = 2830.0, 2670.0, 229.0, 1390.0
 _ARRIVING, _SHARED, _L2, _DRAM, _COPIED = 160.0, 184.0, 12_900.0, 4320.0, 4120.0
 _LINES_ARRIVING, _LINES_L2, _LINES_DRAM, _POWER = 2.19, 2.06, 0.204, 4.31
 _STORED, _ADDED, _EXCHANGED = 9.47, 1.32, 5.3
-_PARTED, _PARTS_BYTES = 1880.0, 84.8
 # Shared memory of a CTA of two on an SM, and the most CTAs an SM where rows or K are divided further than they must.
 _HALF_BYTES, _MOST_CTAS = 113 * 1024, 4
 # Rows from which on they are divided among tiles.
@@ -81,11 +79,6 @@ def residues_bytes(config: Settings, n_cols: int) -> int:
     """Return the shared memory of a CTA, in bytes: all stages, sums in fp32, there or behind, and barriers."""
     ring, sums = ring_bytes(config, 2), 4 * config["block_m"] * (config["block_n"] + 4)
     return int((ring + sums if classes_of(n_cols) > 1 else max(ring, sums)) + 16 * config["num_stages"])
-
-
-def cluster_size(split: int) -> int:
-    """Return how many of the CTAs that divide K form a cluster: all, or an equal part of them."""
-    return next((size for size in (split, 8, 6, 5) if size in _RESIDENT and split % size == 0), split)
 
 
 def classes_of(columns: int) -> int:
@@ -209,8 +202,7 @@ class Residues:
         """Return what the compiler needs. gathered: whether A is copied, if its address is unaligned."""
         defines = {
             "BLOCK_M": config["block_m"], "BLOCK_N": config["block_n"], "STAGES": config["num_stages"],
-            "SPLIT": config["split_k"], "CLUSTER_SIZE": cluster_size(config["split_k"]),
-            "CLASSES": classes_of(shape["N"]),
+            "SPLIT": config["split_k"], "CLASSES": classes_of(shape["N"]),
             "GATHERED": int(_is_gathered(shape) if gathered is None else gathered),
             "BIAS_RELU": int(self.bias_relu), "BF16": int(dtype == "bf16"),
         }  # fmt: skip
@@ -235,7 +227,7 @@ class Residues:
         maps: list[Argument] = [tensor_map(columns, (rows, 64)), _one_argument(_maps_of_classes(b, classes))]
         product = prepare_ahead(
             self.ahead(config, shape, dtype, gathered=gathered),
-            [*maps, *([] if bias is None else [bias]), out, *_workspace(config, shape, a), n_rows, n_cols, steps, rows],
+            [*maps, *([] if bias is None else [bias]), out, n_rows, n_cols, steps, rows],
             overlap=gathered or bool(config["pdl"]),
         )
         if not gathered:
@@ -262,18 +254,6 @@ def _most_stages(config: Settings, limit: int, n_cols: int) -> int:
     return next(fit, 0)
 
 
-def _workspace(config: Settings, shape: Shape, like: Tensor) -> tuple[Tensor, ...]:
-    """Return the sums of all parts and the counters of those that arrived, zero, where there are several parts."""
-    import torch
-
-    cluster = cluster_size(config["split_k"])
-    if (parts := config["split_k"] // cluster) == 1:
-        return ()
-    tiles, columns = _ctas(config, shape) // config["split_k"], tile_columns(config, shape["N"])
-    sums = like.new_empty(tiles * parts * tile_rows(config, shape["M"]) * columns, dtype=torch.float32)
-    return sums, like.new_zeros(tiles * cluster, dtype=torch.int32)
-
-
 def _ctas(config: Settings, shape: Shape) -> int:
     tiles = ceil_div(shape["M"], config["block_m"]) * ceil_div(shape["N"], tile_columns(config, shape["N"]))
     return int(tiles * config["split_k"])
@@ -284,8 +264,7 @@ def _nanoseconds(config: Settings, shape: Shape, sms: int) -> float:
     (m, n, k), split, classes = (shape[size] for size in "MNK"), config["split_k"], classes_of(shape["N"])
     rows, block_m, groups, ctas = tile_rows(config, m), config["block_m"], config["block_n"] // 64, _ctas(config, shape)
     on_sm = 2 if residues_bytes(config, n) <= _HALF_BYTES else 1
-    cluster = cluster_size(split)
-    slots = cluster * max(_RESIDENT[cluster] * sms // SMS[TARGET], 1)
+    slots = split * max(_RESIDENT[split] * sms // SMS[TARGET], 1)
     waves = ceil_div(ctas, slots * on_sm)
     each = waves * on_sm if ctas > slots else 1
     of_a, of_b = 128 * rows, 8192 * groups
@@ -302,9 +281,7 @@ def _nanoseconds(config: Settings, shape: Shape, sms: int) -> float:
     loop = math.pow(sum(math.pow(time, _POWER) for time in (each * steps * step, by_l2, by_dram)), 1 / _POWER)
     ends = min(classes, ceil_div(classes, split) + 1)
     stored = each * (_STORED * rows * groups + _ADDED * block_m * ends)
-    dividing = _DOUBLED * math.log2(cluster) + _EXCHANGED * block_m * groups if cluster > 1 else 0.0
-    if split > cluster:
-        dividing += _PARTED + 256 * rows * groups * (split // cluster) / cluster / _PARTS_BYTES
+    dividing = _DOUBLED * math.log2(split) + _EXCHANGED * block_m * groups if split > 1 else 0.0
     copying = _GATHERED + 4 * m * k / _COPIED if _is_gathered(shape) else 0.0
     return float(_LAUNCH + _WAVE * (waves - 1) + loop + stored + dividing + copying)
 

@@ -1,7 +1,6 @@
 // Runs CUDA C++ on a CPU, a thread for each of its threads: what decode_attention's CUDA C++ uses of a GPU.
 // A cluster's programs run together; clusters run one after the other, so a wait for a later one never ends.
 #include <algorithm>
-#include <atomic>
 #include <barrier>
 #include <cmath>
 #include <cstdio>
@@ -34,7 +33,6 @@ struct Program {
     unsigned char* memory;
     std::vector<std::unique_ptr<Warp>> warps;
     std::unique_ptr<std::barrier<>> bar;
-    std::unique_ptr<std::atomic<int>> any;
     Cluster* cluster;
 };
 struct Cluster { std::vector<Program> programs; std::unique_ptr<std::barrier<>> bar; };
@@ -46,19 +44,6 @@ static void emulated_arrive() { arrived.emplace(program->cluster->bar->arrive())
 static void emulated_wait() { program->cluster->bar->wait(std::move(*arrived)); }
 static void emulated_arrive_and_wait() { program->cluster->bar->arrive_and_wait(); }
 static void __syncthreads() { program->bar->arrive_and_wait(); }
-static int __syncthreads_or(int mine) {
-    std::atomic<int>& any = *program->any;
-    any |= mine;
-    __syncthreads();
-    const int found = any;
-    __syncthreads();
-    return found;
-}
-// Global memory.
-template <class T> static void __stcg(T* to, T value) { *to = value; }
-template <class T> static T __ldcg(const T* from) { return *from; }
-static int atomicAdd(int* to, int by) { return __atomic_fetch_add(to, by, __ATOMIC_ACQ_REL); }
-static void __threadfence() {}
 static float exchanged(float x, int from) {
     Warp& warp = warp_of_thread();
     warp.words[threadIdx.x % 32] = x;
@@ -132,7 +117,6 @@ template <class Body> static void launch(int programs, int cluster_size, int thr
             each.memory = (unsigned char*)aligned_alloc(16, (bytes + 15) / 16 * 16);
             memset(each.memory, 0xff, bytes);
             each.cluster = &cluster;
-            each.any = std::make_unique<std::atomic<int>>(0);
             each.bar = std::make_unique<std::barrier<>>(threads);
             for (int i = 0; i < threads / 32; ++i) each.warps.push_back(std::make_unique<Warp>());
         }
