@@ -208,10 +208,10 @@ class Gemm(Family):
         """Tell whether C is stored without TMA."""
         return not config["tma"] or n_cols * self.output_bytes(dtype) % TMA_ALIGNMENT > 0
 
-    def shared_bytes(self, config: Settings, dtype: Dtype) -> int:
-        """Return an upper bound of the shared memory of a CTA, in bytes."""
+    def shared_bytes(self, config: Settings, dtype: Dtype, n_cols: int = 1) -> int:
+        """Return an upper bound of the shared memory of a CTA, in bytes. n_cols: of B, which one variant asks for."""
         if config["variant"] == RESIDUES:
-            return residues_bytes(config)
+            return residues_bytes(config, n_cols)
         return shared_bytes(config, DTYPE_BYTES[dtype], self.output_bytes(dtype))
 
     def check_config(self, config: Settings, shape: Shape, dtype: Dtype, target: str) -> None:
@@ -244,7 +244,7 @@ class Gemm(Family):
             # Where unaligned rows can be copied, TMA reads any.
             rows = {} if target in pad_rows.TARGETS else {key: length}
             configs.check_tma(self.name, config, target, rows=rows, size=size, of=dtype)
-        configs.check_shared(self.name, self.shared_bytes(config, dtype), target)
+        configs.check_shared(self.name, self.shared_bytes(config, dtype, shape["N"]), target)
 
     def _check_variant(self, config: Settings, dtype: Dtype, target: str) -> None:
         """Check what the generic and the warp-specialised variant cannot run. Raises: InputError."""
@@ -326,7 +326,7 @@ class Gemm(Family):
             tile_bytes=DTYPE_BYTES[dtype] * read * inner // parts,
             warps=warps,
             registers=registers,
-            shared_bytes=self.shared_bytes(config, dtype),
+            shared_bytes=self.shared_bytes(config, dtype, shape["N"]),
             extra_clocks=extra,
         )
 

@@ -8,8 +8,8 @@
 // A tile has tile_rows rows, at most BLOCK_M; the last begins early rather than end outside of A. A CTA has BLOCK_N
 // columns that it loads, of which the first TILE are its own. One warp loads; each warpgroup multiplies 64 columns of B by
 // all rows of the tile (swap-AB). At the end of a class it adds its sums to those in shared memory, as many
-// columns earlier as the class begins late. The SPLIT CTAs of a cluster divide the steps of all classes; each adds up a
-// share of the sums of all, in the same order.
+// columns earlier as the class begins late; the sums of a single class lie where the stages were. The SPLIT CTAs of a
+// cluster divide the steps of all classes; each adds up a share of the sums of all, in the same order.
 //
 // GATHERED: 1 where gather_rows has written A. BIAS_RELU: 1 where the result is max(0, sum + bias).
 #include "hopper.cuh"
@@ -17,10 +17,11 @@
 
 constexpr int GROUPS = BLOCK_N / 64, CONSUMERS = 4 * GROUPS, MULTIPLYING = 32 * CONSUMERS, THREADS = MULTIPLYING + 32;
 constexpr int BLOCK_K = 64, CHUNKS = 4, ACC = BLOCK_M / 2, TILE = CLASSES > 1 ? BLOCK_N - 8 : BLOCK_N;
-constexpr u32 B_BYTES = BLOCK_N * 128, STAGE_BYTES = B_BYTES + BLOCK_M * 128, SUMS_AT = STAGES * STAGE_BYTES;
 // Of a row of sums, in floats: the banks of four pairs of rows differ.
 constexpr int SUMS = BLOCK_N + 4;
-constexpr u32 BARRIERS_AT = SUMS_AT + BLOCK_M * SUMS * 4;
+constexpr u32 B_BYTES = BLOCK_N * 128, STAGE_BYTES = B_BYTES + BLOCK_M * 128, RING_BYTES = STAGES * STAGE_BYTES;
+constexpr u32 SUMS_AT = CLASSES > 1 ? RING_BYTES : 0, SUMS_END = SUMS_AT + BLOCK_M * SUMS * 4;
+constexpr u32 BARRIERS_AT = SUMS_END > RING_BYTES ? SUMS_END : RING_BYTES;
 
 #if SPLIT > 1
 #define CLUSTER __cluster_dims__(SPLIT, 1, 1)
@@ -97,7 +98,9 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_residues(
         __syncwarp();
     } else {
         const int group = warp / 4, lane = threadIdx.x % 32;
-        for (int e = threadIdx.x; e < BLOCK_M * SUMS; e += MULTIPLYING) sums[e] = 0.f;
+        // A single class has sums to store, unless it has no step.
+        if (CLASSES > 1 || first == last)
+            for (int e = threadIdx.x; e < BLOCK_M * SUMS; e += MULTIPLYING) sums[e] = 0.f;
         // The sums of a thread: of two columns, 8 apart, of two rows in each 8.
         const int column = warp * 16 + lane / 4;
         int s = 0, phase = 0, of_class = first / steps_of_class;
@@ -122,13 +125,15 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_residues(
             wait_products<0>();
             pin(acc);
             if (lane == 0) arrive(empty(before));
-            // All have added the sums of the class before: warpgroups' columns then overlap no more.
+            // All have added the sums of the class before: warpgroups' columns then overlap no more. All have read the
+            // last stage, where the sums of a single class may lie.
             multiplying_barrier();
             const int late = (int)((u32)of_class * (u32)n_cols % 8);
             UNROLL for (int j = 0; j < ACC; ++j) {
                 const int to = column + j / 2 % 2 * 8 - (CLASSES > 1 ? late : 0);
                 const int of_tile = j / 4 * 8 + lane % 4 * 2 + j % 2;
-                if (to >= 0) sums[of_tile * SUMS + to] += acc[j];
+                float& sum = sums[of_tile * SUMS + max(to, 0)];
+                if (to >= 0) sum = CLASSES > 1 ? sum + acc[j] : acc[j];
             }
         }
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,11 +31,13 @@ if TYPE_CHECKING:
 
 RESIDUES, ENTRY, GATHER = "residues", "gemm_residues", "gather_rows"
 TARGET = "sm_90"
-MOST_ROWS = {64: 256, 128: 192, 192: 128}
-"""Columns of a tile -> the most rows whose sums stay in registers, and in shared memory beside two stages and more."""
+MOST_ROWS = {64: 256, 128: 256, 192: 200}
+"""Columns of a tile -> the most rows whose sums stay in registers."""
+_MOST_ROWS_OF_CLASSES = {64: 256, 128: 192, 192: 128}
+"""The same where the sums of several classes lie in shared memory beside two stages and more."""
 
 _FIXED = {"block_k": 64, "subtiles": 1, "tma": 1, "cluster_m": 1, "cluster_n": 1, "stream_k": 0, "group_m": 1}
-_SPLITS, _STAGES = (1, 2, 3, 4, 5, 6, 8, 16), range(2, 13)
+_SPLITS, _STAGES = (1, 2, 3, 4, 5, 6, 7, 8, 16), range(2, 13)
 _MOST_CLASSES = 8
 # The launch rule, measured on an H100 and an H200 (benchmarks/matmul-residues-h100.json, matmul-tiles-h200.json).
 # Unaligned rows of B: the most rows of C, or elements, for which a copy of B is slower. few_rows is faster for so few
@@ -50,35 +52,43 @@ _LEAST_ELEMENTS, _MORE_ROWS, _GATHERED_INNER = {24: 700_000, 128: 1 << 18}, 300,
 # Of more rows: the most, the least K, the most elements of C, and those for each of K; with so many tiles for each SM.
 _DIVIDED_ROWS, _DIVIDED_INNER = 56, 1024
 _TILED_ROWS, _TILED_INNER, _TILED_ELEMENTS, _TILED_SHARE, _TILED_TILES = 1300, 4096, 700_000, 64, 0.33
-# The time of a configuration, fitted to 4,240 of 310 shapes on an H200 (docs/notes/gemm.md). Nanoseconds: of a launch,
+# The same for rows from the first number on and a longer K, and for a shorter one.
+_LONG_ROWS, _LONG_INNER, _LONG_ELEMENTS, _LONG_TILES = (400, 2500), 14_000, 1_000_000, 0.5
+_SHORT_TILED_INNER, _SHORT_TILED_SHARE = 2048, 20
+# The time of a configuration, fitted to those of 597 shapes on an H200 (docs/notes/gemm.md). Nanoseconds: of a launch,
 # of a further wave, of each doubling of the CTAs that divide K, of the copy of A. Bytes a nanosecond: that arrive at an
 # SM and cross its shared memory, that L2 and DRAM deliver, that a copy moves. How much more rows in two lines count, at
 # an SM, in L2 and, by 64 columns, in DRAM; the power by which times join. Nanoseconds of the result by 64 elements and
 # by rows, and of what CTAs of a cluster exchange.
-_LAUNCH, _WAVE, _DOUBLED, _GATHERED = 2900.0, 1790.0, 304.0, 875.0
-_ARRIVING, _SHARED, _L2, _DRAM, _COPIED = 170.0, 240.0, 15_500.0, 4140.0, 4310.0
-_LINES_ARRIVING, _LINES_L2, _LINES_DRAM, _POWER = 2.62, 2.93, 0.255, 3.63
-_STORED, _ADDED, _EXCHANGED = 7.5, 3.92, 6.06
+_LAUNCH, _WAVE, _DOUBLED, _GATHERED = 2830.0, 2670.0, 229.0, 1390.0
+_ARRIVING, _SHARED, _L2, _DRAM, _COPIED = 160.0, 184.0, 12_900.0, 4320.0, 4120.0
+_LINES_ARRIVING, _LINES_L2, _LINES_DRAM, _POWER = 2.19, 2.06, 0.204, 4.31
+_STORED, _ADDED, _EXCHANGED = 9.47, 1.32, 5.3
 # Shared memory of a CTA of two on an SM, and the most CTAs an SM where rows or K are divided further than they must.
-_HALF_BYTES, _MOST_CTAS = 113 * 1024, 5
+_HALF_BYTES, _MOST_CTAS = 113 * 1024, 4
 # Rows from which on they are divided among tiles.
 _LEAST_ROWS = 64
 _GATHER_THREADS, _VECTOR = 256, 8
-_RESIDENT = {1: 132, 2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 8: 15, 16: 7}
+_RESIDENT = {1: 132, 2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15, 16: 7}
 """CTAs of a cluster -> clusters that an H200 with 132 SMs holds at once, as its driver says; others hold that share."""
 _TENSOR_MAP_BYTES = 128
 """Of what cuTensorMapEncodeTiled writes."""
 
 
-def residues_bytes(config: Settings) -> int:
-    """Return the shared memory of a CTA, in bytes: all stages, sums in fp32, barriers."""
-    sums = 4 * config["block_m"] * (config["block_n"] + 4)
-    return int(ring_bytes(config, 2) + sums + 16 * config["num_stages"])
+def residues_bytes(config: Settings, n_cols: int) -> int:
+    """Return the shared memory of a CTA, in bytes: all stages, sums in fp32, there or behind, and barriers."""
+    ring, sums = ring_bytes(config, 2), 4 * config["block_m"] * (config["block_n"] + 4)
+    return int((ring + sums if classes_of(n_cols) > 1 else max(ring, sums)) + 16 * config["num_stages"])
 
 
 def classes_of(columns: int) -> int:
     """Return of how many rows of so many 2-byte elements the pitch is a multiple of 16 bytes."""
     return _MOST_CLASSES // math.gcd(columns, _MOST_CLASSES)
+
+
+def most_rows(n_cols: int) -> Mapping[int, int]:
+    """Return, by the columns of a tile, the most rows that it may have."""
+    return MOST_ROWS if classes_of(n_cols) == 1 else _MOST_ROWS_OF_CLASSES
 
 
 def tile_columns(config: Settings, n_cols: int) -> int:
@@ -105,7 +115,7 @@ class Residues:
     def config(self, generic: Settings, shape: Shape, block_n: int, split: int, tiles_m: int = 1) -> dict[str, Any]:
         """Return a launch configuration with as many stages as fit, at most the steps of a CTA.
 
-        tiles_m: tiles that divide the rows; their sums must fit in shared memory beside two stages (MOST_ROWS).
+        tiles_m: tiles that divide the rows, of at most as many as most_rows says.
         """
         block_m = 8 * ceil_div(ceil_div(shape["M"], tiles_m), 8)
         chosen = {
@@ -113,7 +123,8 @@ class Residues:
             "num_warps": block_n // 16, "split_k": split, "pdl": 0,
         }  # fmt: skip
         steps = ceil_div(_steps(shape) * classes_of(shape["N"]), split)
-        return {**chosen, "num_stages": min(_most_stages(chosen, SHARED_BYTES[TARGET]), max(steps, 2))}
+        most = _most_stages(chosen, SHARED_BYTES[TARGET], shape["N"])
+        return {**chosen, "num_stages": min(most, max(steps, 2))}
 
     def is_fastest(self, shape: Shape, dtype: Dtype, target: str) -> bool:
         """Tell whether the rule takes this variant."""
@@ -133,9 +144,14 @@ class Residues:
             return more or (n_rows <= _MORE_ROWS and small)
         if n_rows <= _DIVIDED_ROWS:
             return n_inner >= _DIVIDED_INNER and 4 * ceil_div(n_cols, 64) <= SMS[TARGET]
-        few = ceil_div(n_rows, MOST_ROWS[64]) * ceil_div(n_cols, 64) <= _TILED_TILES * SMS[TARGET]
-        small = n_rows * n_cols <= min(_TILED_ELEMENTS, _TILED_SHARE * n_inner)
-        return few and small and n_rows <= _TILED_ROWS and n_inner >= _TILED_INNER
+        rows, elements, tiles, share = _TILED_ROWS, _TILED_ELEMENTS, _TILED_TILES, _TILED_SHARE
+        if n_inner >= _LONG_INNER and n_rows >= _LONG_ROWS[0]:
+            rows, elements, tiles = _LONG_ROWS[1], _LONG_ELEMENTS, _LONG_TILES
+        elif n_inner < _TILED_INNER:
+            share = _SHORT_TILED_SHARE
+        few = ceil_div(n_rows, MOST_ROWS[64]) * ceil_div(n_cols, 64) <= tiles * SMS[TARGET]
+        small = n_rows * n_cols <= min(elements, share * n_inner)
+        return few and small and n_rows <= rows and n_inner >= _SHORT_TILED_INNER
 
     def fastest(self, generic: Settings, shape: Shape) -> dict[str, Any]:
         """Return the configuration that takes the least time by the rule; generic: as in few_rows."""
@@ -144,7 +160,7 @@ class Residues:
     def candidates(self, generic: Settings, shape: Shape) -> Iterator[dict[str, Any]]:
         """Yield configurations that may be worth timing: two CTAs an SM where there are more CTAs than SMs."""
         steps, sms = ceil_div(shape["K"], 64), generic["programs"]
-        for block_n, most in MOST_ROWS.items():
+        for block_n, most in most_rows(shape["N"]).items():
             shares = range(ceil_div(shape["M"], most), ceil_div(shape["M"], _LEAST_ROWS) + 1)
             for tiles_m, split in itertools.product(shares, _SPLITS):
                 config = self.config(generic, shape, block_n, split, tiles_m)
@@ -152,7 +168,10 @@ class Residues:
                 if (split > 1 and 2 * steps < 3 * split) or (divided and ctas > _MOST_CTAS * sms):
                     continue
                 yield config
-                if ctas > sms and _STAGES[0] <= (half := _most_stages(config, _HALF_BYTES)) < config["num_stages"]:
+                if (
+                    ctas > sms
+                    and _STAGES[0] <= (half := _most_stages(config, _HALF_BYTES, shape["N"])) < config["num_stages"]
+                ):
                     yield {**config, "num_stages": half}
 
     def check(self, config: Settings, shape: Shape, dtype: Dtype, target: str) -> None:
@@ -164,8 +183,8 @@ class Residues:
                 f"bf16 on {TARGET}"
             )
         block_m, block_n = config["block_m"], config["block_n"]
-        if block_m % 8 or not 8 <= block_m <= MOST_ROWS.get(block_n, 0):
-            most = ", ".join(f"{rows} by {columns}" for columns, rows in MOST_ROWS.items())
+        if block_m % 8 or not 8 <= block_m <= most_rows(shape["N"]).get(block_n, 0):
+            most = ", ".join(f"{rows} by {columns}" for columns, rows in most_rows(shape["N"]).items())
             raise InputError(
                 f"{what} with tiles of {block_m} x {block_n}; expected a multiple of 8 rows, at most {most}"
             )
@@ -192,7 +211,7 @@ class Residues:
             cuda_source(__name__, "gemm_residues.cu", entry=ENTRY, defines=defines, generated=wgmma_header(products)),
             programs=_ctas(config, shape),
             threads=32 * config["num_warps"] + 32,
-            shared_bytes=residues_bytes(config),
+            shared_bytes=residues_bytes(config, shape["N"]),
         )
 
     def prepare(self, a: Tensor, b: Tensor, bias: Tensor | None, out: Tensor, config: Settings, dtype: Dtype) -> Launch:
@@ -229,10 +248,10 @@ class Residues:
         return launch
 
 
-def _most_stages(config: Settings, limit: int) -> int:
-    """Return how many stages, of those that may be chosen, fit in so many bytes of shared memory."""
-    none, one = (residues_bytes({**config, "num_stages": stages}) for stages in (0, 1))
-    return min((limit - none) // (one - none), _STAGES[-1])
+def _most_stages(config: Settings, limit: int, n_cols: int) -> int:
+    """Return how many stages, of those that may be chosen, fit in so many bytes of shared memory; 0 if none do."""
+    fit = (n for n in reversed(_STAGES) if residues_bytes({**config, "num_stages": n}, n_cols) <= limit)
+    return next(fit, 0)
 
 
 def _ctas(config: Settings, shape: Shape) -> int:
@@ -244,7 +263,7 @@ def _nanoseconds(config: Settings, shape: Shape, sms: int) -> float:
     """Return about how long a product takes."""
     (m, n, k), split, classes = (shape[size] for size in "MNK"), config["split_k"], classes_of(shape["N"])
     rows, block_m, groups, ctas = tile_rows(config, m), config["block_m"], config["block_n"] // 64, _ctas(config, shape)
-    on_sm = 2 if residues_bytes(config) <= _HALF_BYTES else 1
+    on_sm = 2 if residues_bytes(config, n) <= _HALF_BYTES else 1
     slots = split * max(_RESIDENT[split] * sms // SMS[TARGET], 1)
     waves = ceil_div(ctas, slots * on_sm)
     each = waves * on_sm if ctas > slots else 1

@@ -246,12 +246,12 @@ def config_name(config: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("file", "known", "mean"), [("matmul-tiles-h200.json", 105, 0.019), ("matmul-sweep-h200.json", 385, 0.0283)]
+    ("file", "known", "mean"), [("matmul-tiles-h200.json", 104, 0.015), ("matmul-sweep-h200.json", 383, 0.028)]
 )
 def test_matmul_takes_nearly_the_fastest_that_was_measured(file: str, known: int, mean: float) -> None:
     """The constants of the rule are fitted to these; many of the shapes are ones that earlier rules were slow with.
 
-    They were timed with at most 8 stages of swapped tiles: more stand for these.
+    They were timed with at most 8 stages of swapped tiles, and fewer of residues than now fit: more stand for these.
     """
     kernel, slower = load_kernel("matmul").kernel, []
     for row in json.loads((ROOT / "benchmarks" / file).read_text(encoding="utf-8"))["rows"]:
@@ -259,6 +259,9 @@ def test_matmul_takes_nearly_the_fastest_that_was_measured(file: str, known: int
         chosen = config_name(config)
         if chosen not in row["us"] and config["swap_ab"] and config["num_stages"] > 8:
             chosen = config_name({**config, "num_stages": 8})
+        if chosen not in row["us"] and config["variant"] == "residues":
+            begins = chosen.rpartition("-n")[0] + "-n"
+            chosen = min((name for name in row["us"] if name.startswith(begins)), key=row["us"].__getitem__, default="")
         if chosen in row["us"]:
             slower.append(row["us"][chosen] / min(row["us"].values()) - 1)
     assert len(slower) >= known
@@ -283,9 +286,12 @@ def test_matmul_takes_nearly_the_fastest_that_was_measured(file: str, known: int
         ((4, 8960, 12288), "8x192@cuda-1x1-swap_ab-n7"),
         ((1, 14336, 1536), "8x128@cuda-1x1-swap_ab-n11"),
         ((2375, 9216, 4096), "216x128@cuda-1x1-swap_ab-n4"),
-        ((24, 1024, 4096), "24x64@residues-1x1-k4-n12"),
+        ((24, 1024, 4096), "24x64@residues-1x1-k6-n11"),
         ((40, 11436, 11158), "40x192@residues-1x1-k2-n6"),
-        ((192, 488, 6144), "96x64@residues-1x1-k6-n10"),
+        ((192, 488, 6144), "96x64@residues-1x1-k6-n11"),
+        # Tall, and a shorter K.
+        ((1684, 192, 20480), "120x192@residues-1x1-k8-n5"),
+        ((106, 256, 2560), "56x64@residues-1x1-k8-n5"),
         ((1316, 2560, 512), "104x128@cuda-1x1-swap_ab-n6"),
         ((18, 5632, 240), "24x64@cuda-1x1-swap_ab-n12"),
         ((70, 64, 64), "64x64@cuda-1x1-n8"),

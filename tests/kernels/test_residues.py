@@ -24,7 +24,7 @@ from mutants.residues import KERNELS, MUTANTS, residues_trials
 from mutants.twin import load_twin
 
 from ledger.errors import InputError
-from ledger.kernels.common.gemm_residues import tile_rows
+from ledger.kernels.common.gemm_residues import residues_bytes, tile_rows
 
 HEADER = """#include <map>
 #include <mutex>
@@ -127,7 +127,7 @@ def test_a_wrong_twin_of_residues_shows_on_a_cpu(
     mutant: Mutant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trials, twin = residues_trials(mutant.kernel, "fp16"), load_twin(mutant, tmp_path)
-    assert any(_error(twin, trials[at], tmp_path, monkeypatch) > 1 for at in (2, 1, 3, 4, 12))
+    assert any(_error(twin, trials[at], tmp_path, monkeypatch) > 1 for at in (2, 1, 3, 4, 12, 18))
 
 
 TSAN = ("-fsanitize=thread",)
@@ -166,7 +166,7 @@ def test_a_race_of_residues_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     [
         ({"block_m": 60}, "a multiple of 8 rows, at most 256 by 64, 192 by 128"),
         ({"block_n": 256}, "at most 256 by 64, 192 by 128, 128 by 192"), ({"block_m": 264}, "at most 256 by 64"),
-        ({"split_k": 7}, "expected split_k 1, 2, 3, 4, 5, 6, 8, 16"), ({"num_stages": 1}, "2 to 12 stages"),
+        ({"split_k": 9}, "expected split_k 1, 2, 3, 4, 5, 6, 7, 8, 16"), ({"num_stages": 1}, "2 to 12 stages"),
         ({"num_warps": 2}, "num_warps"), ({"tma": 0}, "tma 1"), ({"pdl": 2}, "pdl is 2"), ({"num_stages": 3}, None),
     ],
 )  # fmt: skip
@@ -179,6 +179,12 @@ def test_residues_config_is_refused(name: str, edit: dict[str, Any], says: str |
         return
     with pytest.raises(InputError, match=says):
         kernel.check_config(config, shape, "bf16", "sm_90")
+
+
+@pytest.mark.parametrize(("columns", "nbytes"), [(512, 4 * 32768 + 64), (515, 4 * 32768 + 4 * 128 * 132 + 64)])
+def test_sums_of_one_class_lie_where_the_stages_were(columns: int, nbytes: int) -> None:
+    config = {"block_m": 128, "block_n": 128, "block_k": 64, "num_stages": 4}
+    assert residues_bytes(config, columns) == nbytes
 
 
 @pytest.mark.parametrize(("m", "k", "dtype"), [(60, 7, "bf16"), (60, 4096, "fp32")])
