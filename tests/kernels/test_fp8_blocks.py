@@ -94,6 +94,14 @@ def test_cuda_cpp_multiplies_by_wgmma_and_does_not_spill() -> None:
         assert (".multicast::cluster" in made.ptx) == (trial.config["cluster_m"] > 1)
 
 
+@needs_triton
+@pytest.mark.parametrize("mutant", CUDA_MUTANTS, ids=lambda mutant: mutant.name)
+def test_wrong_twin_of_the_cuda_cpp_compiles(mutant: Mutant, tmp_path: Path) -> None:
+    # A twin whose edit no longer applies, or that cannot be compiled, shows nothing on a GPU.
+    trial = cuda_trials(DTYPE)[0]
+    assert compile_ahead(load_twin(mutant, tmp_path), trial.config, trial.shape, DTYPE, "sm_90").ptx
+
+
 def _need_hopper() -> None:
     if gpu_target() != "sm_90":
         pytest.skip("the CUDA C++ is for sm_90")

@@ -67,9 +67,9 @@ MUTANTS: tuple[Mutant, ...] = (
     _DEVICE("scale_of_a_alone", "(of_rows * of_columns)[:, None]", "of_rows[:, None]"),
 )
 CUDA_MUTANTS: tuple[Mutant, ...] = (
-    _CUDA("cuda_scale_of_the_row_above", "thread_id() % 32 / 4 + 8 * h", "thread_id() % 32 / 4"),
-    _CUDA("cuda_scale_of_the_first_columns", "(i64)block * steps", "0"),
-    _CUDA("cuda_scale_of_the_first_step", "of < 16 ? n_rows : 1", "of < 16 ? 0 : 1"),
-    _CUDA("cuda_scale_of_columns_of_the_first_step", "of < 16 ? n_rows : 1", "of < 16 ? n_rows : 0"),
-    _CUDA("cuda_scale_of_the_first_64_columns", "(16 + o) * 4", "16 * 4"),
+    _CUDA("cuda_scale_of_the_row_above", "from + (row + 8 * h) * 4", "from + row * 4"),
+    _CUDA("cuda_scale_of_the_first_columns", "n_cols - 1) / 128) * walk.steps", "n_cols - 1) / 128) * 0"),
+    _CUDA("cuda_scale_of_the_first_step", "of_rows += n_rows;", ""),
+    _CUDA("cuda_scale_of_columns_of_the_first_step", "++of_columns;", ""),
+    _CUDA("cuda_scale_of_the_first_64_columns", "(BLOCK_M + o) * 4", "BLOCK_M * 4"),
 )
