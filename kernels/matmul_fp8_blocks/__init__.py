@@ -64,6 +64,8 @@ _STEP = {(64, 64): 118.0, (64, 128): 171.0, (128, 128): 289.0, (192, 128): 557.0
 _ELEMENT, _L2, _DRAM, _POWER = 0.020, 11_260.0, 4_206.0, 2.43
 # What stream-K costs, by itself and for each element of a tile; the least K, and the most tiles for each SM.
 _DIVIDED, _DIVIDED_ELEMENT, _DIVIDED_INNER, _DIVIDED_TILES = 3_105.0, 0.132, 1024, 4
+# Two steps are in flight at once, and scales have a place less than there are stages: with two stages, each waits.
+_LEAST_STAGES = 3
 _CONSTANTS = ("block_m", "block_n", "block_k", "group_m")
 
 
@@ -157,7 +159,8 @@ class FP8Blocks(Family):  # type: ignore[misc]
         """Return a configuration of the CUDA C++ with as many stages as fit."""
         config = {**config, "variant": CUDA, "tma": 1, "pdl": 1, "num_warps": chosen["block_m"] // 16, **chosen}
         config = {**config, "group_m": group_rows(config, shape)}
-        fit = (n for n in range(2, 13) if _shared_bytes({**config, "num_stages": n}) <= SHARED_BYTES["sm_90"])
+        stages = range(_LEAST_STAGES, 13)
+        fit = (n for n in stages if _shared_bytes({**config, "num_stages": n}) <= SHARED_BYTES["sm_90"])
         return {**config, "num_stages": max(fit)}
 
     def check_config(self, config: Settings, shape: Shape, dtype: Dtype, target: str) -> None:
@@ -170,6 +173,8 @@ class FP8Blocks(Family):  # type: ignore[misc]
             if (tile := (config["block_m"], config["block_n"])) not in _STEP:
                 wanted = ", ".join(f"{rows} x {cols}" for rows, cols in _STEP)
                 raise InputError(f"{self.name}: tiles are {tile[0]} x {tile[1]} with variant cuda; expected {wanted}")
+            if (stages := config["num_stages"]) < _LEAST_STAGES:
+                raise InputError(f"{self.name}: num_stages is {stages}; expected at least {_LEAST_STAGES}")
             configs.check_shared(self.name, _shared_bytes(config), target)
             return
         fixed = {**_BLOCK_K, "tma": 0, "subtiles": 1, **CUDA_DEFAULTS}

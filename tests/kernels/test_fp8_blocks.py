@@ -51,6 +51,7 @@ def test_rule_gives_what_the_architecture_can_run(target: str, m: int, n: int, k
     ("edit", "says"),
     [
         ({"block_n": 192}, "192 x 128"), ({"cluster_n": 2}, "cluster_n 1"), ({"num_stages": 9}, "shared memory"),
+        ({"num_stages": 2}, "num_stages is 2; expected at least 3"),
         ({"variant": "portable"}, "variant is portable"), ({"variant": "generic"}, "generic with block_k 128, tma 0"),
         ({"programs": 0}, "at least 1"), ({"block_m": 96}, "64, 128 or 192"), ({"warps": 8}, "configuration keys"),
     ],

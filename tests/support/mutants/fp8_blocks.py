@@ -35,7 +35,7 @@ def generic_trials(dtype: str) -> tuple[Trial, ...]:
 
 def cuda_trials(dtype: str) -> tuple[Trial, ...]:
     """Return trials of the CUDA C++: ragged edges, odd and even steps, whole and divided tiles of each size."""
-    few = {"programs": 6, "group_m": 2, "num_stages": 2}
+    few = {"programs": 6, "group_m": 2, "num_stages": 3}
     stream = {"stream_k": 1}
     return (
         Trial(_shape(1, 16, 16), dtype, _CLUSTER),
