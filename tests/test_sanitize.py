@@ -89,6 +89,26 @@ def test_what_a_lane_arrives_for_in_cuda_cpp_is_known_by_the_line_that_stores() 
     assert kind("matmul", 0) is None
 
 
+# As printed by 2025.3, but for the offsets.
+COPIED = """\
+========= Error: Race reported between Write access at copy_float(unsigned int, const float *)+0x100 in {0}:{1}
+=========     and Read access at load_word(unsigned int)+0x200 in hopper.cuh:{2} [1152 hazards]
+========= """
+
+
+def test_what_copies_arrive_for_is_known_by_the_line_that_copies() -> None:
+    cuda, header = source_file("matmul_fp8_blocks").with_name("cluster.cu"), KERNELS / "common" / "hopper.cuh"
+    copies, reads = line_of(cuda, "cp.async.ca.shared.global"), line_of(header, '"ld.shared.u32 %0')
+
+    def kind(kernel: str, offset: int) -> str | None:
+        (report,) = reports(COPIED.format("matmul_fp8_blocks_cluster", copies + offset, reads))
+        return known(report, kernel=kernel, release=OLD)
+
+    assert kind("matmul_fp8_blocks", 0) == "copies arrive when they are there"
+    assert kind("matmul_fp8_blocks", 1) is None
+    assert kind("mla_decode", 0) is None
+
+
 def test_a_known_place_beside_another_write_is_a_finding() -> None:
     mixed = race(
         "flash_attention",

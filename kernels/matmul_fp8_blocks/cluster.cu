@@ -145,6 +145,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) matmul_fp
             };
             auto add = [&](float (&of)[ACC], const Scales& scales, u32 used) {
                 pin(of);
+                // A lane arrives for its warp, all of whose lanes have read the scales.
+                __syncwarp();
                 // All CTAs of the cluster load something for this one.
                 if (lane < ROWS) release(used, lane);
                 UNROLL for (int o = 0; o < BOXES; ++o) {

@@ -47,6 +47,27 @@ HANDOVERS = {
     "all_arrive_at_a_named_barrier": ("0", _ARRIVE, "false"),
 }
 
+# Half of the threads copy, and each copy arrives by itself when it is there.
+_COPY = r"""
+extern "C" __global__ void NAME(float* out) {
+    __shared__ float sums[128];
+    __shared__ __align__(8) unsigned long long ready;
+    const unsigned bar = (unsigned)__cvta_generic_to_shared(&ready), to = (unsigned)__cvta_generic_to_shared(sums);
+    const int thread = threadIdx.x;
+    if (thread == 0) asm volatile("mbarrier.init.shared::cta.b64 [%0], 128;" :: "r"(bar));
+    __syncthreads();
+    if (thread >= 128) {
+        const unsigned place = to + 4 * (thread - 128);
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(place), "l"(out + thread) : "memory");
+        asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" :: "r"(bar) : "memory");
+    } else {
+        asm volatile("{\n.reg .pred done;\nAGAIN: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], 0;\n"
+            "@done bra DONE;\nbra AGAIN;\nDONE:\n}" :: "r"(bar) : "memory");
+        out[blockIdx.x * 256 + thread] = sums[127 - thread];
+    }
+}
+"""
+
 # Triton 3.6 hands out work like this: a word that the first warps write and the others read after a barrier; a code
 # for each of those warps, 0 to work, 1 to leave, 2 to come back for another.
 _DISPATCH = r"""
@@ -108,6 +129,7 @@ def sources() -> list[tuple[Any, int]]:
     for name, (arrivals, before, who) in HANDOVERS.items():
         defines = {"NAME": name, "ARRIVALS": arrivals, "BEFORE": before, "WHO": who}
         found.append((CudaSource(_HANDOVER, name, tuple(defines.items())), 256))
+    found.append((CudaSource(_COPY, "copies_arrive", (("NAME", "copies_arrive"),)), 256))
     for name, changes in DISPATCHES.items():
         defines = {"NAME": name, **_PLAIN, **changes}
         found.append((CudaSource(_DISPATCH, name, tuple(defines.items())), int(defines["THREADS"])))
