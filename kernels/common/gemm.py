@@ -16,7 +16,7 @@ from ledger.operations import Shape
 from ledger.records import Dtype, Work
 from ledger.roofline import DTYPE_BYTES
 
-from . import configs, gemm_few_rows, gemm_residues, pad_rows
+from . import configs, gemm_few_rows, gemm_residues, gemm_split_k, pad_rows
 from .baselines import dtype_name
 from .family import Family
 from .gemm_cluster import ClusterGemm
@@ -38,6 +38,7 @@ from .gemm_config import (
 from .gemm_device import gemm_kernel, gemm_pipelined, identity
 from .gemm_few_rows import FewRows
 from .gemm_residues import RESIDUES, Residues, residues_bytes
+from .gemm_split_k import SPLIT_K, SplitK, split_k_bytes
 from .gemm_tiles import RAGGED, TILES, Tile, waves_cost
 from .launches import MATRIX_SIZES, ahead_of, constants_of, options_of
 from .targets import (
@@ -95,7 +96,7 @@ class Gemm(Family):
     element of C. bias: whether there is an input bias (N). scale: (K) -> the number that the epilogue gets. b_rows:
     whether B is (N, K). output: the dtype of C, if not that of A. tiles, ragged: target -> tiles of the generic
     variant, and where rows are no multiple of 16 bytes. cluster: the CUDA C++. few_rows, residues:
-    those of few unaligned rows.
+    those of few unaligned rows. split_k: that of few tiles and many steps.
     more: (target) -> further keys. lacks, having: what an unknown target may lack and the others have, for messages.
     """
 
@@ -112,6 +113,7 @@ class Gemm(Family):
     cluster: ClusterGemm | None = None
     few_rows: FewRows | None = None
     residues: Residues | None = None
+    split_k: SplitK | None = None
     more: Callable[[str], Mapping[str, int]] = lambda target: {}
     lacks: str = ""
     having: str = ""
@@ -126,6 +128,7 @@ class Gemm(Family):
         names += [f"{self.name}_cluster"] if self.cluster else []
         names += [gemm_few_rows.ENTRY] if self.few_rows else []
         names += [gemm_residues.ENTRY, gemm_residues.GATHER] if self.residues else []
+        names += [gemm_split_k.ENTRY, gemm_split_k.SUM] if self.split_k else []
         return "|".join(f"^{name}$" for name in names)
 
     def config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
@@ -212,6 +215,8 @@ class Gemm(Family):
         """Return an upper bound of the shared memory of a CTA, in bytes. n_cols: of B, which one variant asks for."""
         if config["variant"] == RESIDUES:
             return residues_bytes(config, n_cols)
+        if config["variant"] == SPLIT_K:
+            return split_k_bytes(config)
         return shared_bytes(config, DTYPE_BYTES[dtype], self.output_bytes(dtype))
 
     def check_config(self, config: Settings, shape: Shape, dtype: Dtype, target: str) -> None:
@@ -219,9 +224,8 @@ class Gemm(Family):
         more = self.more(target)
         configs.check_keys(self.name, config, (*KEYS, *self.cuda_defaults, *more))
         variant = config["variant"]
-        own = [
-            name for name, has in ((CUDA, self.cluster), (FEW_ROWS, self.few_rows), (RESIDUES, self.residues)) if has
-        ]
+        variants = {CUDA: self.cluster, FEW_ROWS: self.few_rows, RESIDUES: self.residues, SPLIT_K: self.split_k}
+        own = [name for name, has in variants.items() if has]
         if variant not in (GENERIC, WARP_SPECIALISED, *own):
             raise InputError(
                 f"{self.name}: variant is {variant!r}; expected {', '.join((GENERIC, WARP_SPECIALISED, *own))}"
@@ -234,6 +238,8 @@ class Gemm(Family):
             self.few_rows.check(config, shape, dtype, target)
         elif variant == RESIDUES and self.residues:
             self.residues.check(config, shape, dtype, target)
+        elif variant == SPLIT_K and self.split_k:
+            self.split_k.check(config, shape, dtype, target)
         else:
             configs.check_powers(self.name, config, _RANGES)
             configs.check_wgmma(self.name, config, target)
@@ -297,13 +303,13 @@ class Gemm(Family):
         inner = block_k * ceil_div(shape["K"], block_k)
         # The warp-specialised variant is three warpgroups that share all registers of an SM.
         warps, registers = 12, 168
-        if config["variant"] in (GENERIC, FEW_ROWS, RESIDUES):
+        if config["variant"] in (GENERIC, FEW_ROWS, RESIDUES, SPLIT_K):
             warps = config["num_warps"]
             # The accumulators, and some for addresses and operands in flight.
             registers = block_m * block_n // (32 * warps) + 48
         tiles = ceil_div(shape["M"], block_m) * ceil_div(shape["N"], block_n)
         read_m, read_n, parts, extra = block_m, block_n, 1, 0
-        if config["variant"] in (FEW_ROWS, RESIDUES):
+        if config["variant"] in (FEW_ROWS, RESIDUES, SPLIT_K):
             parts = config["split_k"]
         if config["variant"] == CUDA and self.cluster:
             rows, cols = config["cluster_m"], config["cluster_n"]
@@ -340,6 +346,8 @@ class Gemm(Family):
             return self.few_rows.ahead(config, shape, dtype)
         if config["variant"] == RESIDUES and self.residues:
             return self.residues.ahead(config, shape, dtype)
+        if config["variant"] == SPLIT_K and self.split_k:
+            return self.split_k.ahead(config, shape, dtype)
         direct = self._is_direct(config, shape["N"], dtype)
         function, constants, options = self._compiled_as(config, direct=direct)
         kind, written = (_TRITON_TYPES.get(one, one) for one in (dtype, self.output or dtype))
@@ -409,6 +417,8 @@ class Gemm(Family):
             return self.few_rows.prepare(a, b, bias, out, config, self._dtype_of(a))
         if config["variant"] == RESIDUES and self.residues:
             return self.residues.prepare(a, b, bias, out, config, self._dtype_of(a))
+        if config["variant"] == SPLIT_K and self.split_k:
+            return self.split_k.prepare(a, b, bias, out, config, self._dtype_of(a))
         (n_rows, n_inner), n_cols = a.shape, out.shape[1]
         grid = (min(ceil_div(n_rows, config["block_m"]) * ceil_div(n_cols, config["block_n"]), config["programs"]),)
         direct = self._is_direct(config, n_cols, self._dtype_of(a))

@@ -48,13 +48,8 @@ _SHORTER = {(80, 8192): 128, (80, 4096): 400}
 # An unaligned A alone is copied: of few rows from so many elements of B on, fewer where rows are more; of many rows
 # where K is short or C small.
 _LEAST_ELEMENTS, _MORE_ROWS, _GATHERED_INNER = {24: 700_000, 128: 1 << 18}, 300, 1024
-# Aligned products: rows, and the K from which on parts of K occupy SMs of which whole tiles leave three quarters idle.
-# Of more rows: the most, the least K, the most elements of C, and those for each of K; with so many tiles for each SM.
+# Aligned products: the most rows, and the least K, for which four parts of K occupy SMs that whole tiles leave idle.
 _DIVIDED_ROWS, _DIVIDED_INNER = 56, 1024
-_TILED_ROWS, _TILED_INNER, _TILED_ELEMENTS, _TILED_SHARE, _TILED_TILES = 1300, 4096, 700_000, 64, 0.33
-# The same for rows from the first number on and a longer K, and for a shorter one.
-_LONG_ROWS, _LONG_INNER, _LONG_ELEMENTS, _LONG_TILES = (400, 2500), 14_000, 1_000_000, 0.5
-_SHORT_TILED_INNER, _SHORT_TILED_SHARE = 2048, 20
 # The time of a configuration, fitted to those of 597 shapes on an H200 (docs/notes/gemm.md). Nanoseconds: of a launch,
 # of a further wave, of each doubling of the CTAs that divide K, of the copy of A. Bytes a nanosecond: that arrive at an
 # SM and cross its shared memory, that L2 and DRAM deliver, that a copy moves. How much more rows in two lines count, at
@@ -142,20 +137,14 @@ class Residues:
                 if n_rows <= rows:
                     return n_cols * n_inner >= least
             return more or (n_rows <= _MORE_ROWS and small)
-        if n_rows <= _DIVIDED_ROWS:
-            return n_inner >= _DIVIDED_INNER and 4 * ceil_div(n_cols, 64) <= SMS[TARGET]
-        rows, elements, tiles, share = _TILED_ROWS, _TILED_ELEMENTS, _TILED_TILES, _TILED_SHARE
-        if n_inner >= _LONG_INNER and n_rows >= _LONG_ROWS[0]:
-            rows, elements, tiles = _LONG_ROWS[1], _LONG_ELEMENTS, _LONG_TILES
-        elif n_inner < _TILED_INNER:
-            share = _SHORT_TILED_SHARE
-        few = ceil_div(n_rows, MOST_ROWS[64]) * ceil_div(n_cols, 64) <= tiles * SMS[TARGET]
-        small = n_rows * n_cols <= min(elements, share * n_inner)
-        return few and small and n_rows <= rows and n_inner >= _SHORT_TILED_INNER
+        return n_rows <= _DIVIDED_ROWS and n_inner >= _DIVIDED_INNER and ceil_div(n_cols, 64) <= _RESIDENT[4]
 
-    def fastest(self, generic: Settings, shape: Shape) -> dict[str, Any]:
-        """Return the configuration that takes the least time by the rule; generic: as in few_rows."""
-        return min(self.candidates(generic, shape), key=lambda config: _nanoseconds(config, shape, generic["programs"]))
+    def fastest(self, generic: Settings, shape: Shape) -> tuple[float, dict[str, Any]]:
+        """Return the least nanoseconds by the rule, and the configuration; generic: as in few_rows."""
+        times = (
+            (_nanoseconds(config, shape, generic["programs"]), config) for config in self.candidates(generic, shape)
+        )
+        return min(times, key=lambda time: time[0])
 
     def candidates(self, generic: Settings, shape: Shape) -> Iterator[dict[str, Any]]:
         """Yield configurations that may be worth timing: two CTAs an SM where there are more CTAs than SMs."""

@@ -56,6 +56,15 @@ DIVIDED_RATE = 0.909
 # Clocks: of a tile of 128 x 256 beside its steps, of a launch that does not begin before the one ahead of it ends.
 TILE_CLOCKS = 5_560
 LAUNCH_CLOCKS = 4_510
+# The time of a frame, beside that of split_k, fitted to 195 (benchmarks/matmul-split-k-h200.json). Nanoseconds of a
+# launch; clocks in a nanosecond, of swapped and of other tiles; bytes that DRAM delivers in one. What split_k must be
+# faster by: its time holds for launches that overlap, and a second launch takes longer where they do not.
+_LAUNCH, _CLOCKS, _PLAIN_CLOCKS, _DRAM = 2706.0, 1.655, 1.927, 4867.0
+_SLOWER, _SECOND = 1.06, 300.0
+# Rows of C up to which residues, a single launch, are as fast.
+_SINGLE_ROWS = 8
+SHORT_INNER = 1024
+"""K up to which dividing it made no product faster."""
 
 
 class Frame(NamedTuple):
@@ -183,12 +192,15 @@ class RuledGemm(Gemm):
     """A product whose launch rule chooses frames.
 
     frame_of: (shape, SMs) -> the frame on sm_90, or None for the generic variant; without CUDA C++ its variant is
-    another. copied_frame_of: the same where TMA reads copies, None for frame_of. stages_of: (frame, shape) -> the most
-    stages where it reads the operands themselves. swapped_frames: (shape, SMs) -> frames with A and B swapped that may
-    be worth timing.
+    another. clocks_of: (frame, shape, SMs) -> about how many clocks it takes. copied_frame_of: the same as frame_of
+    where TMA reads copies, None for frame_of. stages_of: (frame, shape) -> the most stages where it reads the operands
+    themselves. swapped_frames: (shape, SMs) -> frames with A and B swapped that may be worth timing.
     """
 
     frame_of: Callable[[Shape, int], Frame | None] = specialised_frame
+    clocks_of: Callable[[Frame, Shape, int], float] = lambda frame, shape, sms: clocks(
+        frame, shape, sms, even_rows=False
+    )
     copied_frame_of: Callable[[Shape, int], Frame | None] | None = None
     stages_of: Callable[[Frame, Shape], int] = lambda frame, shape: 8
     swapped_frames: Callable[[Shape, int], Iterable[Frame]] = lambda shape, sms: ()
@@ -198,8 +210,8 @@ class RuledGemm(Gemm):
         ruled = self.residues and self.residues.serves(shape, dtype, target)
         if ruled and (short := _short_tile(shape, sms_of(target))):
             return {**self.generic_config(shape, dtype, target), **short}
-        if self.residues and self.residues.is_fastest(shape, dtype, target):
-            return self.residues.fastest(self.generic_config(shape, dtype, target), shape)
+        if divided := self._divided(shape, dtype, target):
+            return divided
         if self.few_rows and self.few_rows.is_fastest(shape, dtype, target):
             return self.few_rows.config({**self.generic_config(shape, dtype, target), "tma": 0}, shape)
         padded, frame_of = self.pads(shape, dtype, target), self.frame_of
@@ -217,6 +229,26 @@ class RuledGemm(Gemm):
         deep = 8 if padded else self.stages_of(frame, shape)
         return dict(next(self.deepest(_cluster_config(generic, frame, shape, sms), dtype, target, most=1, deep=deep)))
 
+    def _divided(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any] | None:
+        """Return the configuration of the variant that divides K, if one of them is the fastest."""
+        generic, sms = self.generic_config(shape, dtype, target), sms_of(target)
+        residues, least = None, math.inf
+        if self.residues and self.residues.is_fastest(shape, dtype, target):
+            least, residues = self.residues.fastest(generic, shape)
+        single = residues and shape["M"] <= _SINGLE_ROWS
+        if not single and self.split_k and shape["K"] > SHORT_INNER and self.split_k.serves(shape, dtype, target):
+            least = least if residues else self._nanoseconds(self.frame_of(shape, sms), shape, sms)
+            if (found := self.split_k.fastest(generic, shape)) and _SLOWER * found[0] + _SECOND < least:
+                return found[1]
+        return residues
+
+    def _nanoseconds(self, frame: Frame | None, shape: Shape, sms: int) -> float:
+        """Return about how long a frame takes, or the generic variant."""
+        m, n, k = (shape[size] for size in "MNK")
+        taken = self.clocks_of(frame, shape, sms) if frame else generic_clocks(shape, sms)
+        rate = _CLOCKS if frame and frame.swap_ab else _PLAIN_CLOCKS
+        return _LAUNCH + math.hypot(taken / rate, 2 * (m * k + n * k) / _DRAM)
+
     def candidates(self, shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
         """Yield the configurations that may be worth timing: tiles of all variants, as many stages as fit."""
         own = self.config(shape, dtype, target)
@@ -232,6 +264,9 @@ class RuledGemm(Gemm):
                 yield self.candidate(config, shape, dtype)
         if self.residues and self.residues.serves(shape, dtype, target):
             for config in self.residues.candidates(plain, shape):
+                yield self.candidate(config, shape, dtype)
+        if self.split_k and self.split_k.serves(shape, dtype, target):
+            for config in self.split_k.candidates(plain, shape):
                 yield self.candidate(config, shape, dtype)
         if target == "sm_90" and own["tma"] and DTYPE_BYTES[dtype] == 2:
             again = variations(own, {"group_m": (2, 4, 6, 8, 12), "pdl": (0, 1)}) if own["variant"] == CUDA else ()

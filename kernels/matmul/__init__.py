@@ -27,7 +27,8 @@ from ledger.kernels.common.gemm_cluster import ClusterGemm
 from ledger.kernels.common.gemm_config import CUDA, WARP_SPECIALISED, Settings, lines, resident, tile_rows
 from ledger.kernels.common.gemm_few_rows import FewRows
 from ledger.kernels.common.gemm_residues import Residues
-from ledger.kernels.common.gemm_rule import MEASURED, Frame, RuledGemm
+from ledger.kernels.common.gemm_rule import MEASURED, SHORT_INNER, Frame, RuledGemm
+from ledger.kernels.common.gemm_split_k import SplitK
 from ledger.kernels.common.targets import SMS, ceil_div
 from ledger.operations import MATMUL, Shape
 
@@ -49,7 +50,7 @@ _TUNED: dict[tuple[int, int, int], Frame] = {
 _ROWS_OF_ONE_TILE, _DIVIDED_INNER = 56, 1024
 _WIDEST_INNER, _WIDEST_COLUMNS = 12288, 14336
 # Tiles of products with few steps, of which each CTA has at most one: the smaller ones where they suffice.
-_SMALL_TILES, _SMALL_INNER = ((64, 64), (128, 64)), 1024
+_SMALL_TILES = ((64, 64), (128, 64))
 # Columns of the cluster kernel's tiles with A and B swapped -> the most rows: what wgmma multiplies at once,
 # or whose sums stay in the registers that three groups of warps leave (as compiled ahead of time).
 _SWAPPED_ROWS = {64: 256, 128: 256, 192: 200}
@@ -76,6 +77,8 @@ _SWAPPED_ALONE_RATE = 0.865
 # large a K on. Such were the fastest with 64 columns only.
 _HALVES_CLOCKS = {(1, 1): 1_900, (1, 2): 1_900, (2, 1): 7_000}
 _HALVES_PAIR_INNER, _HALVES_COLUMNS = 3_000, 64
+# Of the clocks above, what halves of several tiles of rows take, and what one tile of few rows takes beside B's loads.
+_TALL_HALVES, _ONE_TILE_SHARE = 1.2, 0.5
 # Stages of swapped tiles of so many columns and at most so many rows: where tiles share B, loads wait for L2, and
 # twelve were up to 24% faster than eight; else for DRAM, which delivers most where so many bytes are asked for.
 _DEEP_COLUMNS, _DEEP_ROWS, _DEEP_STAGES, _ASKED_OF_DRAM = 64, 104, 12, 14_500_000
@@ -100,7 +103,7 @@ def _one_tile_frame(shape: Shape, sms: int) -> Frame | None:
 
 def _small_frame(shape: Shape, sms: int) -> Frame | None:
     """Return the frame of a product with few steps and tiles, None for others."""
-    for block_m, block_n in _SMALL_TILES if shape["K"] <= _SMALL_INNER else ():
+    for block_m, block_n in _SMALL_TILES if shape["K"] <= SHORT_INNER else ():
         if ceil_div(shape["M"], block_m) * ceil_div(shape["N"], block_n) <= sms:
             return Frame(block_m, block_n)
     return None
@@ -167,6 +170,16 @@ def _swapped_clocks(frame: Frame, shape: Shape, sms: int) -> float:
     return waves * once + (_HALVES_CLOCKS[rows, cols] if split > 1 else 0)
 
 
+def _clocks_of(frame: Frame, shape: Shape, sms: int) -> float:
+    """Return about how many clocks a frame takes beside loads from DRAM."""
+    if not frame.swap_ab:
+        return gemm_rule.clocks(frame, shape, sms, even_rows=True)
+    if shape["M"] <= _ROWS_OF_ONE_TILE:
+        return _ONE_TILE_SHARE * _swapped_clocks(frame, shape, sms)
+    slower = _TALL_HALVES if frame.split_k > 1 and shape["M"] > frame.block_m else 1.0
+    return slower * _swapped_clocks(frame, shape, sms)
+
+
 def _stages_of(frame: Frame, shape: Shape) -> int:
     """Return the most stages that are worth having."""
     if not (frame.swap_ab and frame.block_n == _DEEP_COLUMNS and frame.block_m <= _DEEP_ROWS):
@@ -202,6 +215,7 @@ def _offered(shape: Shape, sms: int) -> list[Frame]:
 GEMM = RuledGemm(
     name="matmul",
     frame_of=_frame_of,
+    clocks_of=_clocks_of,
     copied_frame_of=partial(_frame_of, by_lines=_COPIED_CLUSTERS),
     stages_of=_stages_of,
     swapped_frames=_offered,
@@ -214,6 +228,7 @@ GEMM = RuledGemm(
     ),
     few_rows=FewRows("matmul"),
     residues=Residues("matmul"),
+    split_k=SplitK("matmul"),
 )
 
 

@@ -26,6 +26,7 @@ from ledger.kernels.common.gemm_cluster import ClusterGemm
 from ledger.kernels.common.gemm_few_rows import FewRows
 from ledger.kernels.common.gemm_residues import Residues
 from ledger.kernels.common.gemm_rule import MEASURED, Frame, RuledGemm
+from ledger.kernels.common.gemm_split_k import SplitK
 from ledger.kernels.common.targets import SMS
 from ledger.operations import MATMUL_BIAS_RELU, Shape
 
@@ -68,6 +69,7 @@ GEMM = RuledGemm(
     ),
     few_rows=FewRows("matmul_bias_relu", bias_relu=True),
     residues=Residues("matmul_bias_relu", bias_relu=True),
+    split_k=SplitK("matmul_bias_relu", bias_relu=True),
 )
 
 

@@ -13,9 +13,11 @@
 
 using std::max;
 using std::min;
+struct uint2 { unsigned x, y; };
 struct uint4 { unsigned x, y, z, w; };
 struct float2 { float x, y; };
 struct float4 { float x, y, z, w; };
+static uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 static uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 static float2 make_float2(float x, float y) { return {x, y}; }
 static float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
@@ -97,6 +99,24 @@ static void need_readable(const void* from, int bytes) {
         if ((const char*)from >= span.from && (const char*)from + bytes <= span.to) return;
     printf("a read outside the inputs\n");
     exit(2);
+}
+// Words of which each is written once.
+struct Once { char *from, *to; std::vector<char> written; };
+static std::vector<Once> writable;
+template <class T> static void __stcg(T* at, T value) {
+    for (Once& once : writable) {
+        if ((char*)at < once.from || (char*)(at + 1) > once.to || (size_t)at % sizeof(T)) continue;
+        for (size_t i = 0; i < sizeof(T) / 4; ++i)
+            if (once.written[((char*)at - once.from) / 4 + i]++) printf("a second write of a word\n"), exit(2);
+        *at = value;
+        return;
+    }
+    printf("a write outside of what is written\n");
+    exit(2);
+}
+template <class T> static T __ldcg(const T* from) {
+    need_readable(from, (size_t)from % sizeof(T) ? 1 << 30 : sizeof(T));
+    return *from;
 }
 static void emulated_read(void* to, const void* from) { need_readable(from, 16); memcpy(to, from, 16); }
 static void emulated_prefetch(const void* from, int bytes) { need_readable(from, bytes); }

@@ -1,7 +1,8 @@
 // Mbarriers, the TMA's loads and wgmma on a CPU, in 128-byte swizzle. Addresses of shared memory begin at 0.
 #include <atomic>
 typedef unsigned long long u64;
-struct TensorMap { const u16* from; int rows, columns; i64 pitch; int box_rows; };
+// waits: whether what it describes may only be read after the launch before.
+struct TensorMap { const u16* from; int rows, columns; i64 pitch; int box_rows; bool waits = false; };
 struct Bar { std::mutex lock; int count = 0, left = 0, bytes = 0; std::atomic<int> phase{0}; };
 static std::mutex bars_lock;
 static std::map<std::pair<Program*, u32>, Bar> bars;
@@ -34,7 +35,9 @@ static void wait(u32 at, u32 parity) {
 }
 static void fence_barrier_init() {}
 static u32 swizzled(u32 at) { return at ^ (at >> 7 & 7) << 4; }
+static void prefetch(const TensorMap*) {}
 static void load(u32 to, const TensorMap* map, int column, int row, u32 bar) {
+    if (map->waits) need_launch_before();
     for (int r = 0; r < map->box_rows; ++r)
         for (int c = 0; c < 64; ++c) {
             const bool inside = row + r < map->rows && column + c < map->columns;
@@ -45,30 +48,47 @@ static void load(u32 to, const TensorMap* map, int column, int row, u32 bar) {
         }
     changed(bar, 0, -128 * map->box_rows);
 }
-constexpr u64 K_MAJOR = 0, MN_MAJOR = 0;
-static float element_at(u32 at) {
+// A bit of a descriptor above those of the address.
+constexpr u64 K_MAJOR = 0, MN_MAJOR = (u64)1 << 62;
+static float element_at(u64 descriptor, int mn, int k) {
+    const u32 from = (u32)descriptor << 4;
+    const u32 at = descriptor & MN_MAJOR ? mn / 64 * 8192 + 128 * k + 2 * (mn % 64) : 128 * mn + 2 * k;
     u16 half;
-    memcpy(&half, program->memory + swizzled(at), 2);
+    memcpy(&half, program->memory + swizzled(from + at), 2);
     return of_half(half);
 }
-// The first operand MN-major, the second K-major.
-template <size_t N> static void mma(float (&d)[N], u64 a, u64 b, int accumulate) {
+// Products read and write as late as they may: where a wait asks for their end.
+struct Products { float* d; int sums; u64 a, b; int accumulate; };
+static thread_local std::vector<Products> issued;
+static thread_local std::vector<std::vector<Products>> in_flight;
+static void multiply(const Products& p) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-    for (int j = 0; j < (int)N; ++j) {
+    for (int j = 0; j < p.sums; ++j) {
         const int m = warp * 16 + lane / 4 + j / 2 % 2 * 8, n = j / 4 * 8 + lane % 4 * 2 + j % 2;
-        if (!accumulate) d[j] = 0;
-        for (int k = 0; k < 16; ++k)
-            d[j] += element_at(((u32)a << 4) + 128 * k + 2 * m) * element_at(((u32)b << 4) + 128 * n + 2 * k);
+        if (!p.accumulate) p.d[j] = 0;
+        for (int k = 0; k < 16; ++k) p.d[j] += element_at(p.a, m, k) * element_at(p.b, n, k);
     }
 }
+template <size_t N> static void mma(float (&d)[N], u64 a, u64 b, int accumulate) {
+    issued.push_back({d, N, a, b, accumulate});
+}
 static void fence_products() {}
-static void commit_products() {}
+static void commit_products() {
+    in_flight.push_back(std::move(issued));
+    issued.clear();
+}
 template <size_t N> static void pin(float (&)[N]) {}
 static u32 uniform(u32 x) { return x; }
 static bool elected() { return threadIdx.x % 32 == 0; }
 static void __syncwarp() { warp_of_thread().bar.arrive_and_wait(); }
 // A warp's lanes wait together.
-template <int> static void wait_products() { __syncwarp(); }
+template <int PENDING> static void wait_products() {
+    while (in_flight.size() > PENDING) {
+        for (const Products& each : in_flight.front()) multiply(each);
+        in_flight.erase(in_flight.begin());
+    }
+    __syncwarp();
+}
 static void barrier_of(int threads) {
     static std::map<Program*, std::unique_ptr<std::barrier<>>> made;
     std::barrier<>* bar;

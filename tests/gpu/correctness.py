@@ -1,9 +1,10 @@
 """Runs the tests that need a GPU within a time budget, resumes where it stopped, and prints a table.
 
 Usage where a GPU is: python tests/gpu/correctness.py FILE --budget SECONDS [PATTERN …]
-Patterns choose tests by file and name (substrings; default: those of block-scaled fp8, few rows, far scales of latent
-attention, and their wrong twins). Each result is appended to FILE, one JSON line each; tests that passed there are not
-run again, those that failed or ran out of time are. Exits with 1 when a test failed, with 2 when some were not reached.
+Patterns choose tests by file and name (substrings; default: those of block-scaled fp8, few rows, divided K, far scales
+of latent attention, and their wrong twins). Each result is appended to FILE, one JSON line each; tests that passed
+there are not run again, those that failed or ran out of time are. Exits with 1 when a test failed, with 2 when some
+were not reached.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DEFAULT = (
-    "test_fp8_blocks.py", "test_few_rows.py", "test_residues.py",
+    "test_fp8_blocks.py", "test_few_rows.py", "test_residues.py", "test_split_k.py",
     "test_mla_decode_is_right_on_the_gpu_where_references_rise",
     "test_checker_rejects_attention_mutant_on_the_gpu[mla_decode",
 )  # fmt: skip

@@ -10,7 +10,8 @@ compared with the reference, so that a run in which nothing was computed is no c
 Nothing is cached between allocations (PYTORCH_NO_CUDA_MEMORY_CACHING), so that a read or write outside a tensor is
 outside an allocation, and only the kernel's own launches are watched.
 
-Two orders are known that racecheck does not follow (docs/measurement.md names both, racecheck.py has minimal kernels).
+Some orders are known that racecheck does not follow (docs/measurement.md names them, racecheck.py has minimal
+kernels).
 Their reports are told apart by their place, counted and printed, never hidden.
 """
 
@@ -34,7 +35,7 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "support")]
 
 from kernel_suite import KERNELS, gpu_variants
-from mutants import attention, few_rows, fp8_blocks, gemv, products, residues, rowwise, trials
+from mutants import attention, few_rows, fp8_blocks, gemv, products, residues, rowwise, split_k, trials
 from mutants.checker import Trial, fill_inputs, source_file
 
 from ledger.kernel_files import kernel_names, load_kernel
@@ -43,7 +44,8 @@ TOOLS = ("racecheck", "memcheck")
 OTHER_TOOLS = ("synccheck",)
 # Starting a process takes longer than these kernels' launches: they share one.
 TOGETHER = ("gemv", "vector_add")
-# Racecheck reported a race of residues after launches with other clusters in its process, none where each has its own.
+# Of residues racecheck reports a race between sums and their readers, behind a barrier of all threads, in some runs of
+# a launch and not in others: often after launches with other clusters in its process, seldom where each has its own.
 VARIANT_SHARES = {"residues": 19}
 SHARES = {"rmsnorm_matmul": 2, "mla_decode": 3, "layernorm": 3, "rmsnorm": 3, "softmax": 3}
 # The first release that follows barriers of a group of warps beside those of the block.
@@ -54,17 +56,20 @@ ARRIVED_FOR = {
     "flash_attention_causal": ("blocks.index(slot).store(",),
     "mla_decode": ("correction_ring.index(stage).store(", "stats.index(0).store(", "stats.index(1).store("),
 }
-# The same in a kernel's CUDA C++, where a lane arrives for its warp.
+# The same in a kernel's CUDA C++, where a lane arrives for its warp, or copies arrive by themselves.
+_LANE, _COPIES = "one lane arrives for its warp", "copies arrive when they are there"
 ARRIVED_FOR_IN_CUDA = {
-    "mla_decode": ('asm volatile("st.shared.f32',),
-    "flash_attention": ("DEVICE void store_word(",),
-    "flash_attention_causal": ("DEVICE void store_word(",),
+    "mla_decode": (('asm volatile("st.shared.f32',), _LANE),
+    "flash_attention": (("DEVICE void store_word(",), _LANE),
+    "flash_attention_causal": (("DEVICE void store_word(",), _LANE),
+    "matmul_fp8_blocks": (('asm volatile("cp.async.ca.shared.global',), _COPIES),
 }
 # That CUDA C++ by its entry, as a report names the file, and the file; with the header that its accesses are in.
 CUDA_FILES = {
     "mla_decode": {"mla_decode_cluster": KERNELS / "mla_decode" / "cluster.cu"},
     "flash_attention": {"attention_cuda": KERNELS / "common" / "attention.cu"},
     "flash_attention_causal": {"attention_cuda": KERNELS / "common" / "attention.cu"},
+    "matmul_fp8_blocks": {"matmul_fp8_blocks_cluster": KERNELS / "matmul_fp8_blocks" / "cluster.cu"},
 }
 HOPPER = {"hopper": KERNELS / "common" / "hopper.cuh"}
 # Kernels whose Gluon function is a shared one, or is named for its variant.
@@ -80,16 +85,17 @@ DISPATCHED_AT = {"rmsnorm_matmul": ("    _epilogue(",)}
 TARGET = "sm_90"
 
 
-def _of_few_rows(name: str, dtype: str) -> tuple[trials.Trial, ...]:
-    return (*few_rows.few_rows_trials(name, dtype), *residues.residues_trials(name, dtype))
+def _of_few_tiles(name: str, dtype: str) -> tuple[trials.Trial, ...]:
+    few = (few_rows.few_rows_trials, residues.residues_trials, split_k.split_k_trials)
+    return tuple(trial for listed in few for trial in listed(name, dtype))
 
 
 LISTED = {**trials.TRIALS, **products.TRIALS, **attention.TRIALS, **rowwise.TRIALS, **gemv.TRIALS, **fp8_blocks.TRIALS}
 IN_CUDA = {
     **trials.CLUSTER_TRIALS,
     fp8_blocks.NAME: fp8_blocks.cuda_trials,
-    "matmul": lambda dtype: (*trials.CLUSTER_TRIALS["matmul"](dtype), *_of_few_rows("matmul", dtype)),
-    "matmul_bias_relu": lambda dtype: _of_few_rows("matmul_bias_relu", dtype),
+    "matmul": lambda dtype: (*trials.CLUSTER_TRIALS["matmul"](dtype), *_of_few_tiles("matmul", dtype)),
+    "matmul_bias_relu": lambda dtype: _of_few_tiles("matmul_bias_relu", dtype),
     "decode_attention": attention.cuda_trials,
     **{name: partial(rowwise.cluster_trials, name) for name in ("rmsnorm", "layernorm", "softmax")},
 }
@@ -259,9 +265,10 @@ def known(report: Report, *, kernel: str, release: tuple[int, int]) -> str | Non
         if one.line
     }
     writes = [texts.get(one, "") for one in report.accesses if one.kind == "Write"]
-    arrived_for = (ARRIVED_FOR_IN_CUDA if in_cuda else ARRIVED_FOR).get(kernel, ())
+    in_gluon_for = (ARRIVED_FOR.get(kernel, ()), "one thread arrives for all")
+    arrived_for, order = ARRIVED_FOR_IN_CUDA.get(kernel, ((), "")) if in_cuda else in_gluon_for
     if writes and all(any(part in text for part in arrived_for) for text in writes):
-        return "one lane arrives for its warp" if in_cuda else "one thread arrives for all"
+        return order
     own = (f"def {gluon_function(kernel)}(", "gl.warp_specialize(", *DISPATCHED_AT.get(kernel, ()))
     places = [texts.get(one, "") for one in report.accesses]
     if release < FOLLOWS_GROUPS and all(any(part in text for part in own) for text in places):
