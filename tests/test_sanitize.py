@@ -96,7 +96,7 @@ COPIED = """\
 ========= """
 
 
-def test_what_copies_arrive_for_is_known_by_the_line_that_copies() -> None:
+def test_what_a_lane_arrives_for_before_a_copy_is_known_by_the_line_that_copies() -> None:
     cuda, header = source_file("matmul_fp8_blocks").with_name("cluster.cu"), KERNELS / "common" / "hopper.cuh"
     copies, reads = line_of(cuda, "cp.async.ca.shared.global"), line_of(header, '"ld.shared.u32 %0')
 
@@ -104,7 +104,7 @@ def test_what_copies_arrive_for_is_known_by_the_line_that_copies() -> None:
         (report,) = reports(COPIED.format("matmul_fp8_blocks_cluster", copies + offset, reads))
         return known(report, kernel=kernel, release=OLD)
 
-    assert kind("matmul_fp8_blocks", 0) == "copies arrive when they are there"
+    assert kind("matmul_fp8_blocks", 0) == "one lane arrives for its warp"
     assert kind("matmul_fp8_blocks", 1) is None
     assert kind("mla_decode", 0) is None
 

@@ -10,8 +10,7 @@ compared with the reference, so that a run in which nothing was computed is no c
 Nothing is cached between allocations (PYTORCH_NO_CUDA_MEMORY_CACHING), so that a read or write outside a tensor is
 outside an allocation, and only the kernel's own launches are watched.
 
-Some orders are known that racecheck does not follow (docs/measurement.md names them, racecheck.py has minimal
-kernels).
+Two orders are known that racecheck does not follow (docs/measurement.md names both, racecheck.py has minimal kernels).
 Their reports are told apart by their place, counted and printed, never hidden.
 """
 
@@ -56,13 +55,12 @@ ARRIVED_FOR = {
     "flash_attention_causal": ("blocks.index(slot).store(",),
     "mla_decode": ("correction_ring.index(stage).store(", "stats.index(0).store(", "stats.index(1).store("),
 }
-# The same in a kernel's CUDA C++, where a lane arrives for its warp, or copies arrive by themselves.
-_LANE, _COPIES = "one lane arrives for its warp", "copies arrive when they are there"
+# The same in a kernel's CUDA C++, where a lane arrives for what its warp has stored, or has read before a copy to there.
 ARRIVED_FOR_IN_CUDA = {
-    "mla_decode": (('asm volatile("st.shared.f32',), _LANE),
-    "flash_attention": (("DEVICE void store_word(",), _LANE),
-    "flash_attention_causal": (("DEVICE void store_word(",), _LANE),
-    "matmul_fp8_blocks": (('asm volatile("cp.async.ca.shared.global',), _COPIES),
+    "mla_decode": ('asm volatile("st.shared.f32',),
+    "flash_attention": ("DEVICE void store_word(",),
+    "flash_attention_causal": ("DEVICE void store_word(",),
+    "matmul_fp8_blocks": ('asm volatile("cp.async.ca.shared.global',),
 }
 # That CUDA C++ by its entry, as a report names the file, and the file; with the header that its accesses are in.
 CUDA_FILES = {
@@ -265,10 +263,9 @@ def known(report: Report, *, kernel: str, release: tuple[int, int]) -> str | Non
         if one.line
     }
     writes = [texts.get(one, "") for one in report.accesses if one.kind == "Write"]
-    in_gluon_for = (ARRIVED_FOR.get(kernel, ()), "one thread arrives for all")
-    arrived_for, order = ARRIVED_FOR_IN_CUDA.get(kernel, ((), "")) if in_cuda else in_gluon_for
+    arrived_for = (ARRIVED_FOR_IN_CUDA if in_cuda else ARRIVED_FOR).get(kernel, ())
     if writes and all(any(part in text for part in arrived_for) for text in writes):
-        return order
+        return "one lane arrives for its warp" if in_cuda else "one thread arrives for all"
     own = (f"def {gluon_function(kernel)}(", "gl.warp_specialize(", *DISPATCHED_AT.get(kernel, ()))
     places = [texts.get(one, "") for one in report.accesses]
     if release < FOLLOWS_GROUPS and all(any(part in text for part in own) for text in places):
