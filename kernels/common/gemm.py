@@ -95,8 +95,8 @@ class Gemm(Family):
     dtypes: of A and B. epilogue: the function of a tile's accumulators (gemm_device). epilogue_flops: its operations an
     element of C. bias: whether there is an input bias (N). scale: (K) -> the number that the epilogue gets. b_rows:
     whether B is (N, K). output: the dtype of C, if not that of A. tiles, ragged: target -> tiles of the generic
-    variant, and where rows are no multiple of 16 bytes. cluster: the CUDA C++. few_rows, residues:
-    those of few unaligned rows. split_k: that of few tiles and many steps.
+    variant, and where rows are no multiple of 16 bytes. cluster: the CUDA C++. few_rows, residues: those of few rows,
+    mostly unaligned ones. split_k: that of few tiles and many steps.
     more: (target) -> further keys. lacks, having: what an unknown target may lack and the others have, for messages.
     """
 
@@ -311,6 +311,8 @@ class Gemm(Family):
         read_m, read_n, parts, extra = block_m, block_n, 1, 0
         if config["variant"] in (FEW_ROWS, RESIDUES, SPLIT_K):
             parts = config["split_k"]
+        if config["variant"] == SPLIT_K:
+            extra = gemm_split_k.extra_clocks(config, shape)
         if config["variant"] == CUDA and self.cluster:
             rows, cols = config["cluster_m"], config["cluster_n"]
             warps, registers = config["num_warps"] + 4, min(168, SM_REGISTERS // (32 * (config["num_warps"] + 4)))

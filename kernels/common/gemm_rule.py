@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ledger.kernel import Candidate, variations
@@ -56,11 +56,13 @@ DIVIDED_RATE = 0.909
 # Clocks: of a tile of 128 x 256 beside its steps, of a launch that does not begin before the one ahead of it ends.
 TILE_CLOCKS = 5_560
 LAUNCH_CLOCKS = 4_510
-# The time of a frame, beside that of split_k, fitted to 195 (benchmarks/matmul-split-k-h200.json). Nanoseconds of a
-# launch; clocks in a nanosecond, of swapped and of other tiles; bytes that DRAM delivers in one. What split_k must be
+# The time of a frame, beside that of split_k, fitted to 195 times (benchmarks/matmul-split-k-h200.json). Nanoseconds of
+# a launch; clocks in a nanosecond, of swapped and of other tiles; bytes that DRAM delivers in one. What split_k must be
 # faster by: its time holds for launches that overlap, and a second launch takes longer where they do not.
 _LAUNCH, _CLOCKS, _PLAIN_CLOCKS, _DRAM = 2706.0, 1.655, 1.927, 4867.0
 _SLOWER, _SECOND = 1.06, 300.0
+# Choices that are kept: a call asks for one each time.
+_KEPT = 1024
 # Rows of C up to which residues, a single launch, are as fast.
 _SINGLE_ROWS = 8
 SHORT_INNER = 1024
@@ -204,9 +206,21 @@ class RuledGemm(Gemm):
     copied_frame_of: Callable[[Shape, int], Frame | None] | None = None
     stages_of: Callable[[Frame, Shape], int] = lambda frame, shape: 8
     swapped_frames: Callable[[Shape, int], Iterable[Frame]] = lambda shape, sms: ()
+    _chosen: dict[tuple[int, int, int, Dtype, str], dict[str, Any]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
         """Return the launch configuration of a shape: the variant and tile whose waves take least time."""
+        asked = (shape["M"], shape["N"], shape["K"], dtype, target)
+        if asked not in self._chosen:
+            if len(self._chosen) >= _KEPT:
+                self._chosen.clear()
+            self._chosen[asked] = self._fastest(shape, dtype, target)
+        return dict(self._chosen[asked])
+
+    def _fastest(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
+        """Return the launch configuration that takes the least time by the rule."""
         ruled = self.residues and self.residues.serves(shape, dtype, target)
         if ruled and (short := _short_tile(shape, sms_of(target))):
             return {**self.generic_config(shape, dtype, target), **short}
@@ -235,10 +249,13 @@ class RuledGemm(Gemm):
         residues, least = None, math.inf
         if self.residues and self.residues.is_fastest(shape, dtype, target):
             least, residues = self.residues.fastest(generic, shape)
-        single = residues and shape["M"] <= _SINGLE_ROWS
-        if not single and self.split_k and shape["K"] > SHORT_INNER and self.split_k.serves(shape, dtype, target):
+        if residues and shape["M"] <= _SINGLE_ROWS:
+            return residues
+        if self.split_k and shape["K"] > SHORT_INNER and self.split_k.serves(shape, dtype, target):
+            if not (found := self.split_k.fastest(generic, shape)):
+                return residues
             least = least if residues else self._nanoseconds(self.frame_of(shape, sms), shape, sms)
-            if (found := self.split_k.fastest(generic, shape)) and _SLOWER * found[0] + _SECOND < least:
+            if _SLOWER * found[0] + _SECOND < least:
                 return found[1]
         return residues
 
@@ -266,7 +283,7 @@ class RuledGemm(Gemm):
             for config in self.residues.candidates(plain, shape):
                 yield self.candidate(config, shape, dtype)
         if self.split_k and self.split_k.serves(shape, dtype, target):
-            for config in self.split_k.candidates(plain, shape):
+            for config in self.split_k.candidates({**plain, "programs": sms_of(target)}, shape):
                 yield self.candidate(config, shape, dtype)
         if target == "sm_90" and own["tma"] and DTYPE_BYTES[dtype] == 2:
             again = variations(own, {"group_m": (2, 4, 6, 8, 12), "pdl": (0, 1)}) if own["variant"] == CUDA else ()

@@ -21,6 +21,7 @@ from ledger.roofline import DTYPE_BYTES
 from . import configs
 from .cuda import Argument, CudaSource, cuda_source, prepare_ahead, prepare_cuda, tensor_map
 from .gemm_config import Settings, lines
+from .gemm_residues import tile_rows
 from .targets import SHARED_BYTES, ceil_div
 from .wgmma import Wgmma, wgmma_header
 
@@ -34,6 +35,8 @@ _MOST = {64: 256, 128: 256, 192: 200}
 _STAGES, _PARTS = range(2, 13), range(2, 33)
 _FIXED = {"block_k": 64, "subtiles": 1, "tma": 1, "cluster_m": 1, "cluster_n": 1, "stream_k": 0, "group_m": 1}
 _SUM_THREADS = 128
+# Of all parts: the launch that adds them counts in 32 bits.
+_MOST_SUMS = 2**31 - 1
 # The least rows of a swapped tile of several that the rule weighs; CTAs for each SM, at most.
 _LEAST_ROWS, _MOST_WAVES = 24, 2
 # The time of a configuration, fitted to 3,600 times of 154 shapes on an H200 (benchmarks/matmul-split-k-h200.json).
@@ -45,6 +48,8 @@ _LAUNCHES, _WAVE, _STORED = 2807.0, 2325.0, 12.56
 _MULTIPLIED, _ALONE = 1.578, 0.775
 _ARRIVING, _L2, _DRAM, _ADDED = 163.7, 5548.0, 4800.0, 4720.0
 _LINES, _SHARED, _POWER = 3.14, 0.574, 3.41
+# Nanoseconds of the second launch where it does not overlap, and clocks in one.
+_SECOND, _CLOCKS = 570.0, 1.5
 # As many configurations as `ledger tune` is offered.
 _OFFERED = 24
 
@@ -58,11 +63,6 @@ def split_k_bytes(config: Settings) -> int:
 def swaps(config: Settings) -> bool:
     """Tell whether the warpgroups of a tile divide its columns (swap-AB), not its rows."""
     return bool(config["block_n"] == 16 * config["num_warps"])
-
-
-def tile_rows(config: Settings, n_rows: int) -> int:
-    """Return the rows of a tile: an even share, of which the last tile has fewer of its own."""
-    return ceil_div(n_rows, ceil_div(n_rows, config["block_m"]))
 
 
 @dataclass(frozen=True)
@@ -136,6 +136,9 @@ class SplitK:
                 f"{what} with split_k {config['split_k']} and num_stages {config['num_stages']}; expected split_k "
                 f"{_PARTS[0]} to {most_parts} and {_STAGES[0]} to {_STAGES[-1]} stages"
             )
+        sums = config["split_k"] * shape["M"] * shape["N"]
+        if sums > _MOST_SUMS:
+            raise InputError(f"{what} leaves {sums:,} sums in its workspace; expected at most {_MOST_SUMS:,}")
         configs.check_flags(self.name, config, "pdl")
 
     def ahead(self, config: Settings, shape: Shape, dtype: Dtype) -> AheadCuda:
@@ -203,6 +206,11 @@ def ctas(config: Settings, shape: Shape) -> int:
     return int(tiles * config["split_k"])
 
 
+def extra_clocks(config: Settings, shape: Shape) -> int:
+    """Return about how many clocks the second launch takes, with the sums that it reads and the first one writes."""
+    return int(_CLOCKS * (_SECOND + 8 * config["split_k"] * shape["M"] * shape["N"] / _ADDED))
+
+
 def _even_tiles(shape: Shape, sms: int) -> Iterator[tuple[int, int, int]]:
     """Yield rows, columns and whether A and B are swapped of tiles that divide one side evenly, at most one an SM."""
     for side, most in _MOST.items():
@@ -211,15 +219,15 @@ def _even_tiles(shape: Shape, sms: int) -> Iterator[tuple[int, int, int]]:
             # Half of a tile and more is of the matrix.
             if side > 64 and shape[along] <= side - 64:
                 continue
-            least = _LEAST_ROWS if swap else 64
+            least, before = _LEAST_ROWS if swap else 64, 0
             for tiles in range(ceil_div(shape[across], most), ceil_div(shape[across], least) + 1):
                 if beside * tiles > sms:
                     break
                 other = 8 * ceil_div(ceil_div(shape[across], tiles), 8)
-                if swap:
-                    yield other, side, 1
-                elif other != side:
-                    yield side, other, 0
+                # Other numbers of tiles may round to the same; a square tile is a swapped one.
+                if other != before and (swap or other != side):
+                    yield (other, side, 1) if swap else (side, other, 0)
+                before = other
 
 
 def _nanoseconds(shape: Shape, block_m: int, block_n: int, parts: int, sms: int, *, swap: int) -> float:

@@ -5,7 +5,7 @@ Shapes: A (M, K), B (K, N), C (M, N), all row-major and of one dtype (fp16 or bf
 Traffic: e · (M·K + K·N) bytes read and e · M·N written, e bytes an element: each operand once.
 Source: the grouped tile order is the one of Triton's matrix-multiplication tutorial.
 The work model excludes: re-reads of A and B by other tiles (L2), the padding of M, N and K to whole tiles, and with
-`stream_k` the sums that CTAs leave for one another (at most 20 MB written and read, L2).
+`stream_k` or `split_k` the sums that CTAs leave for one another (at most 41 MB written and read, L2).
 
 Precision: fp32 accumulation, one rounding to the dtype.
 Determinism: each element is one CTA's sum in the order of k, or with `stream_k` or `split_k` the sum of a few CTAs'

@@ -5,7 +5,7 @@ Shapes: A (M, K), B (K, N), bias (N), C (M, N), all row-major and of one dtype (
 Traffic: e · (M·K + K·N + N) bytes read and e · M·N written, e bytes an element: each operand once.
 Source: the grouped tile order is the one of Triton's matrix-multiplication tutorial.
 The work model excludes: re-reads of A, B and bias by other tiles (L2), the padding of M, N and K to whole
-tiles, and with `stream_k` the sums that CTAs leave for one another (at most 20 MB written and read, L2).
+tiles, and with `stream_k` or `split_k` the sums that CTAs leave for one another (at most 41 MB written and read, L2).
 
 Precision: fp32 accumulation, bias and maximum in fp32, one rounding to the dtype; NaN stays NaN.
 Determinism: each element is one CTA's sum in the order of k, or with `stream_k` or `split_k` the sum of a few CTAs'

@@ -114,7 +114,9 @@ template <class T> static void __stcg(T* at, T value) {
     printf("a write outside of what is written\n");
     exit(2);
 }
+static void need_launch_before();
 template <class T> static T __ldcg(const T* from) {
+    need_launch_before();
     need_readable(from, (size_t)from % sizeof(T) ? 1 << 30 : sizeof(T));
     return *from;
 }

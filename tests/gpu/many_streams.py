@@ -29,7 +29,8 @@ CELLS: tuple[tuple[tuple[str, dict[str, int]], ...], ...] = (
         ("layernorm", {"M": 300, "N": 5001}),
         ("vector_add", {"N": 100_003}),
         ("gemv", {"N": 1031, "K": 4096}),
-        ("matmul", {"M": 1024, "N": 1024, "K": 1024}),
+        # Two launches with a workspace between them.
+        ("matmul", {"M": 200, "N": 1024, "K": 8192}),
     ),
     (
         ("rmsnorm_matmul", {"B": 8, "H": 4096, "O": 4096}),
@@ -37,7 +38,7 @@ CELLS: tuple[tuple[tuple[str, dict[str, int]], ...], ...] = (
         ("decode_attention", {"B": 1, "HQ": 32, "HKV": 8, "S": 4096, "D": 128}),
         ("mla_decode", {"B": 1, "H": 16, "S": 4096}),
         ("softmax", {"M": 64, "N": 65_536}),
-        ("matmul_bias_relu", {"M": 70, "N": 640, "K": 4096}),
+        ("matmul_bias_relu", {"M": 8, "N": 640, "K": 4096}),
     ),
     # Launches whose CTAs wait for each other, which do not all fit at once, among launches that fill the device.
     (

@@ -55,7 +55,8 @@ ARRIVED_FOR = {
     "flash_attention_causal": ("blocks.index(slot).store(",),
     "mla_decode": ("correction_ring.index(stage).store(", "stats.index(0).store(", "stats.index(1).store("),
 }
-# The same in a kernel's CUDA C++, where a lane arrives for what its warp has stored, or has read before a copy to there.
+# The same in a kernel's CUDA C++, where a lane arrives for what its warp has stored, or has read before a copy to
+# there.
 ARRIVED_FOR_IN_CUDA = {
     "mla_decode": ('asm volatile("st.shared.f32',),
     "flash_attention": ("DEVICE void store_word(",),

@@ -125,6 +125,8 @@ SHOWN_ON_A_CPU = (
     Mutant("matmul", "split_k_rows_of_two_tiles", "r >= own_row && ", "", file="common/gemm_split_k.cu"),
     Mutant("matmul", "split_k_before_the_launch_before", "            wait_for_launch_before();\n", "",
            file="common/gemm_split_k.cu"),
+    Mutant("matmul", "split_k_sum_before_the_product", "    wait_for_launch_before();\n", "",
+           file="common/gemm_split_k_sum.cu"),
     Mutant("matmul_bias_relu", "split_k_nan_as_zero", "sum[i] < 0.f ? 0.f : sum[i]", "sum[i] > 0.f ? sum[i] : 0.f",
            file="common/gemm_split_k_sum.cu"),
 )  # fmt: skip
