@@ -11,11 +11,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from compiled import compile_ahead
 from covering import one_in
-from emulation import COMMAND, EMULATED, compiler, needs_compiler
+from emulation import COMMAND, compiler, needs_compiler, product_error
 from kernel_suite import gpu_target, shape_id
 from loaded_kernels import load_kernel
 from mutants.checker import Trial, fill_inputs, judge
@@ -72,38 +71,13 @@ def _error(
     """Return the largest error in fp16 over its tolerance; infinite where the program fails."""
     ahead = kernel.ahead(trial.config, trial.shape, "fp16", "sm_90")
     defines = dict(ahead.source.defines)
-    m, n, k = trial.shape["M"], trial.shape["N"], trial.shape["K"]
     classes = int(defines["CLASSES"])
-    program, given, made = folder / "program", folder / "given", folder / "made"
-    (folder / "kernel.cpp").write_text(_for_cpu(ahead.source.text, COPY.read_text()), encoding="utf-8")
-    build = [f"-D{name}={value}" for name, value in defines.items()]
-    subprocess.run(
-        [str(compiler()), *COMMAND, *flags, *build, f"-I{EMULATED}", str(folder / "kernel.cpp"), "-o", str(program)],
-        check=True,
-    )
-    random = np.random.default_rng(m * n + k)
-    a, b, bias = (random.standard_normal(dims).astype(np.float16) for dims in ((m, k), (k, n), (n,)))
-    # What the last row and the first column hold is nobody else's.
-    a[m - 1, 0], b[k - 1, 0] = np.nan if m > 1 else 1, np.nan if n > 1 else 1
-    given.write_bytes(a.tobytes() + b.tobytes() + bias.tobytes())
-    steps = math.ceil(math.ceil(k / classes) / 64)
-    numbers = [m, n, k, ahead.shared_bytes, steps, tile_rows(trial.config, m), *_maps(trial, classes, monkeypatch)]
-    command = [str(program), str(given), str(made), *map(str, numbers)]
-    try:
-        limit = 300 if flags else 60
-        if subprocess.run(command, timeout=limit, check=False, stdout=subprocess.DEVNULL).returncode != 0:
-            return math.inf
-    except subprocess.TimeoutExpired:
-        return math.inf
-    found, exact = np.fromfile(made, np.float16).reshape(m, n).astype(float), a.astype(float) @ b.astype(float)
-    if kernel.name == "matmul_bias_relu":
-        exact += bias.astype(float)
-        exact = np.where(exact < 0, 0.0, exact)
-    if not np.array_equal(np.isnan(found), np.isnan(exact)):
-        return math.inf
-    bound = kernel.tolerances["fp16"]
-    error = np.abs(found - exact) / (bound.atol + 1e-4 + bound.rtol * np.abs(exact))
-    return float(np.nanmax(error, initial=0.0))
+    steps = math.ceil(math.ceil(trial.shape["K"] / classes) / 64)
+    rows = tile_rows(trial.config, trial.shape["M"])
+    numbers = (ahead.shared_bytes, steps, rows, *_maps(trial, classes, monkeypatch))
+    macros = [f"-D{name}={value}" for name, value in defines.items()]
+    text = _for_cpu(ahead.source.text, COPY.read_text())
+    return product_error(kernel, trial, text, numbers, folder, (*flags, *macros), limit_s=300 if flags else 60)
 
 
 TRIALS = [

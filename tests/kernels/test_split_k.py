@@ -12,11 +12,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from compiled import compile_ahead, resources
 from covering import one_in
-from emulation import COMMAND, EMULATED, compiler, needs_compiler
+from emulation import COMMAND, compiler, needs_compiler, product_error
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_suite import gpu_target, shape_id
@@ -67,34 +66,9 @@ def _for_cpu(product: Any, add: Any) -> str:
 def _error(kernel: Any, trial: Trial, folder: Path, flags: tuple[str, ...] = ()) -> float:
     """Return the largest error in fp16 over its tolerance; infinite where the program fails."""
     ahead = kernel.ahead(trial.config, trial.shape, "fp16", "sm_90")
-    m, n, k = trial.shape["M"], trial.shape["N"], trial.shape["K"]
-    program, given, made = folder / "program", folder / "given", folder / "made"
     text = _for_cpu(ahead.source, _variant(kernel).sum_source(trial.config, "fp16"))
-    (folder / "kernel.cpp").write_text(text, encoding="utf-8")
-    build = [str(compiler()), *COMMAND, *flags, f"-I{EMULATED}", str(folder / "kernel.cpp"), "-o", str(program)]
-    subprocess.run(build, check=True)
-    random = np.random.default_rng(m * n + k)
-    a, b, bias = (random.standard_normal(dims).astype(np.float16) for dims in ((m, k), (k, n), (n,)))
-    # What the last row and the first column hold is nobody else's.
-    a[m - 1, 0], b[k - 1, 0] = np.nan if m > 1 else 1, np.nan
-    given.write_bytes(a.tobytes() + b.tobytes() + bias.tobytes())
-    numbers = (m, n, k, ahead.programs, ahead.shared_bytes, tile_rows(trial.config, m))
-    command = [str(program), str(given), str(made), *map(str, numbers)]
-    try:
-        limit = 300 if flags else 60
-        if subprocess.run(command, timeout=limit, check=False, stdout=subprocess.DEVNULL).returncode != 0:
-            return math.inf
-    except subprocess.TimeoutExpired:
-        return math.inf
-    found, exact = np.fromfile(made, np.float16).reshape(m, n).astype(float), a.astype(float) @ b.astype(float)
-    if kernel.name == "matmul_bias_relu":
-        exact += bias.astype(float)
-        exact = np.where(exact < 0, 0.0, exact)
-    if not np.array_equal(np.isnan(found), np.isnan(exact)):
-        return math.inf
-    bound = kernel.tolerances["fp16"]
-    error = np.abs(found - exact) / (bound.atol + 1e-4 + bound.rtol * np.abs(exact))
-    return float(np.nanmax(error, initial=0.0))
+    numbers = (ahead.programs, ahead.shared_bytes, tile_rows(trial.config, trial.shape["M"]))
+    return product_error(kernel, trial, text, numbers, folder, flags, limit_s=300 if flags else 60)
 
 
 # The trials of each kernel that a CPU runs, and which of them are not exhaustive.
@@ -166,8 +140,9 @@ def test_threads_of_split_k_do_not_race(at: int, tmp_path: Path) -> None:
 @needs_compiler
 def test_a_race_of_split_k_shows(tmp_path: Path) -> None:
     _need_thread_sanitizer(tmp_path)
-    trial = split_k_trials("matmul", "fp16")[18]
-    assert _error(load_twin(UNORDERED, tmp_path), trial, tmp_path, TSAN) == math.inf
+    trial, twin = split_k_trials("matmul", "fp16")[18], load_twin(UNORDERED, tmp_path)
+    # ThreadSanitizer keeps some of the reads of a word: on a busy machine one run may miss the race.
+    assert any(_error(twin, trial, tmp_path, TSAN) == math.inf for _ in range(5))
 
 
 @pytest.mark.parametrize(
