@@ -206,13 +206,14 @@ class RuledGemm(Gemm):
     copied_frame_of: Callable[[Shape, int], Frame | None] | None = None
     stages_of: Callable[[Frame, Shape], int] = lambda frame, shape: 8
     swapped_frames: Callable[[Shape, int], Iterable[Frame]] = lambda shape, sms: ()
-    _chosen: dict[tuple[int, int, int, Dtype, str], dict[str, Any]] = field(
+    _chosen: dict[tuple[int, int, int, Dtype, str, int], dict[str, Any]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
     def config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
         """Return the launch configuration of a shape: the variant and tile whose waves take least time."""
-        asked = (shape["M"], shape["N"], shape["K"], dtype, target)
+        # A target is equal to its name, whatever the SMs of the chip.
+        asked = (shape["M"], shape["N"], shape["K"], dtype, target, sms_of(target))
         if asked not in self._chosen:
             if len(self._chosen) >= _KEPT:
                 self._chosen.clear()
