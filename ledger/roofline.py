@@ -113,11 +113,6 @@ def ridge_point(roof: Roof) -> float:
     return roof.peak_flop_per_s / roof.bandwidth_bytes_per_s
 
 
-def attainable_flop_per_s(intensity: float, roof: Roof) -> float:
-    """Return min(peak, intensity × bandwidth) in FLOP/s."""
-    return min(float(roof.peak_flop_per_s), intensity * roof.bandwidth_bytes_per_s)
-
-
 def time_lower_bound_s(work: Work, roof: Roof) -> float:
     """Return max(flops ÷ peak, bytes ÷ bandwidth) in seconds."""
     return lower_bound_s(work.flops, work.bytes, roof.peak_flop_per_s, roof.bandwidth_bytes_per_s)

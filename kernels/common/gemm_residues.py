@@ -32,12 +32,16 @@ if TYPE_CHECKING:
 RESIDUES, ENTRY, GATHER = "residues", "gemm_residues", "gather_rows"
 TARGET = "sm_90"
 MOST_ROWS = {64: 256, 128: 256, 192: 200}
-"""Columns of a tile -> the most rows whose sums stay in registers."""
+"""Columns of a tile -> the most rows whose sums stay in registers; with A and B the other way round likewise."""
 _MOST_ROWS_OF_CLASSES = {64: 256, 128: 192, 192: 128}
 """The same where the sums of several classes lie in shared memory beside two stages and more."""
 
-_FIXED = {"block_k": 64, "subtiles": 1, "tma": 1, "cluster_m": 1, "cluster_n": 1, "stream_k": 0, "group_m": 1}
-_SPLITS, _STAGES = (1, 2, 3, 4, 5, 6, 7, 8, 16), range(2, 13)
+FIXED = {"block_k": 64, "subtiles": 1, "tma": 1, "cluster_m": 1, "cluster_n": 1, "stream_k": 0, "group_m": 1}
+"""What no configuration changes, of residues and of split_k."""
+STAGES = range(2, 13)
+"""Stages of both."""
+
+_SPLITS = (1, 2, 3, 4, 5, 6, 7, 8, 16)
 _MOST_CLASSES = 8
 # The launch rule, measured on an H100 and an H200 (benchmarks/matmul-residues-h100.json, matmul-tiles-h200.json).
 # Unaligned rows of B: the most rows of C, or elements, for which a copy of B is slower. few_rows is faster for so few
@@ -114,7 +118,7 @@ class Residues:
         """
         block_m = 8 * ceil_div(ceil_div(shape["M"], tiles_m), 8)
         chosen = {
-            **generic, **_FIXED, "variant": RESIDUES, "block_m": block_m, "block_n": block_n,
+            **generic, **FIXED, "variant": RESIDUES, "block_m": block_m, "block_n": block_n,
             "num_warps": block_n // 16, "split_k": split, "pdl": 0,
         }  # fmt: skip
         steps = ceil_div(_steps(shape) * classes_of(shape["N"]), split)
@@ -159,7 +163,7 @@ class Residues:
                 yield config
                 if (
                     ctas > sms
-                    and _STAGES[0] <= (half := _most_stages(config, _HALF_BYTES, shape["N"])) < config["num_stages"]
+                    and STAGES[0] <= (half := _most_stages(config, _HALF_BYTES, shape["N"])) < config["num_stages"]
                 ):
                     yield {**config, "num_stages": half}
 
@@ -177,13 +181,13 @@ class Residues:
             raise InputError(
                 f"{what} with tiles of {block_m} x {block_n}; expected a multiple of 8 rows, at most {most}"
             )
-        fixed = {**_FIXED, "num_warps": block_n // 16, **({"swap_ab": 0} if "swap_ab" in config else {})}
+        fixed = {**FIXED, "num_warps": block_n // 16, **({"swap_ab": 0} if "swap_ab" in config else {})}
         if any(config[key] != value for key, value in fixed.items()):
             raise InputError(f"{what}; expected {', '.join(f'{key} {value}' for key, value in fixed.items())}")
-        if config["split_k"] not in _SPLITS or config["num_stages"] not in _STAGES:
+        if config["split_k"] not in _SPLITS or config["num_stages"] not in STAGES:
             raise InputError(
                 f"{what} with split_k {config['split_k']} and num_stages {config['num_stages']}; expected split_k "
-                f"{', '.join(map(str, _SPLITS))} and {_STAGES[0]} to {_STAGES[-1]} stages"
+                f"{', '.join(map(str, _SPLITS))} and {STAGES[0]} to {STAGES[-1]} stages"
             )
         configs.check_flags(self.name, config, "pdl")
 
@@ -239,7 +243,7 @@ class Residues:
 
 def _most_stages(config: Settings, limit: int, n_cols: int) -> int:
     """Return how many stages, of those that may be chosen, fit in so many bytes of shared memory; 0 if none do."""
-    fit = (n for n in reversed(_STAGES) if residues_bytes({**config, "num_stages": n}, n_cols) <= limit)
+    fit = (n for n in reversed(STAGES) if residues_bytes({**config, "num_stages": n}, n_cols) <= limit)
     return next(fit, 0)
 
 

@@ -21,7 +21,7 @@ from ledger.roofline import DTYPE_BYTES
 from . import configs
 from .cuda import Argument, CudaSource, cuda_source, prepare_ahead, prepare_cuda, tensor_map
 from .gemm_config import Settings, lines
-from .gemm_residues import tile_rows
+from .gemm_residues import FIXED, MOST_ROWS, STAGES, TARGET, tile_rows
 from .targets import SHARED_BYTES, ceil_div
 from .wgmma import Wgmma, wgmma_header
 
@@ -29,11 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SPLIT_K, ENTRY, SUM = "split_k", "gemm_split_k", "gemm_split_k_sum"
-TARGET = "sm_90"
-# 64 rows or columns for each warpgroup -> the most of the other side, whose sums stay in registers.
-_MOST = {64: 256, 128: 256, 192: 200}
-_STAGES, _PARTS = range(2, 13), range(2, 33)
-_FIXED = {"block_k": 64, "subtiles": 1, "tma": 1, "cluster_m": 1, "cluster_n": 1, "stream_k": 0, "group_m": 1}
+_PARTS = range(2, 33)
 _SUM_THREADS = 128
 # Of all parts: the launch that adds them counts in 32 bits.
 _MOST_SUMS = 2**31 - 1
@@ -82,11 +78,11 @@ class SplitK:
     ) -> dict[str, Any]:
         """Return a launch configuration with as many stages as fit, at most the steps of a CTA."""
         chosen = {
-            **generic, **_FIXED, "variant": SPLIT_K, "block_m": block_m, "block_n": block_n, "split_k": parts,
+            **generic, **FIXED, "variant": SPLIT_K, "block_m": block_m, "block_n": block_n, "split_k": parts,
             "num_warps": (block_n if swap else block_m) // 16, "pdl": 1,
         }  # fmt: skip
-        most = max(ceil_div(ceil_div(shape["K"], 64), parts), _STAGES[0])
-        stages = (n for n in reversed(_STAGES) if n <= most)
+        most = max(ceil_div(ceil_div(shape["K"], 64), parts), STAGES[0])
+        stages = (n for n in reversed(STAGES) if n <= most)
         fit = (n for n in stages if split_k_bytes({**chosen, "num_stages": n}) <= SHARED_BYTES[TARGET])
         return {**chosen, "num_stages": next(fit)}
 
@@ -121,20 +117,20 @@ class SplitK:
             )
         block_m, block_n = config["block_m"], config["block_n"]
         side, other = (block_n, block_m) if swaps(config) else (block_m, block_n)
-        if side != 16 * config["num_warps"] or not 8 <= other <= _MOST.get(side, 0) or other % 8:
-            most = ", ".join(f"{most} by {side}" for side, most in _MOST.items())
+        if side != 16 * config["num_warps"] or not 8 <= other <= MOST_ROWS.get(side, 0) or other % 8:
+            most = ", ".join(f"{most} by {side}" for side, most in MOST_ROWS.items())
             raise InputError(
                 f"{what} with tiles of {block_m} x {block_n} and {config['num_warps']} warps; expected 4 warps for "
                 f"each 64 of one side, and of the other a multiple of 8, at most {most}"
             )
-        fixed = {**_FIXED, **({"swap_ab": 0} if "swap_ab" in config else {})}
+        fixed = {**FIXED, **({"swap_ab": 0} if "swap_ab" in config else {})}
         if any(config[key] != value for key, value in fixed.items()):
             raise InputError(f"{what}; expected {', '.join(f'{key} {value}' for key, value in fixed.items())}")
         most_parts = min(_PARTS[-1], ceil_div(shape["K"], 64))
-        if not _PARTS[0] <= config["split_k"] <= most_parts or config["num_stages"] not in _STAGES:
+        if not _PARTS[0] <= config["split_k"] <= most_parts or config["num_stages"] not in STAGES:
             raise InputError(
                 f"{what} with split_k {config['split_k']} and num_stages {config['num_stages']}; expected split_k "
-                f"{_PARTS[0]} to {most_parts} and {_STAGES[0]} to {_STAGES[-1]} stages"
+                f"{_PARTS[0]} to {most_parts} and {STAGES[0]} to {STAGES[-1]} stages"
             )
         sums = config["split_k"] * shape["M"] * shape["N"]
         if sums > _MOST_SUMS:
@@ -213,7 +209,7 @@ def extra_clocks(config: Settings, shape: Shape) -> int:
 
 def _even_tiles(shape: Shape, sms: int) -> Iterator[tuple[int, int, int]]:
     """Yield rows, columns and whether A and B are swapped of tiles that divide one side evenly, at most one an SM."""
-    for side, most in _MOST.items():
+    for side, most in MOST_ROWS.items():
         for swap, across, along in ((0, "N", "M"), (1, "M", "N")):
             beside = ceil_div(shape[along], side)
             # Half of a tile and more is of the matrix.

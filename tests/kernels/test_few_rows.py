@@ -5,18 +5,15 @@ A CPU runs the text of the CUDA C++ with the instructions that no CPU has put in
 
 from __future__ import annotations
 
-import math
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from compiled import compile_ahead
 from covering import one_in
-from emulation import COMMAND, EMULATED, compiler, needs_compiler
-from kernel_suite import gpu_target, shape_id
+from emulation import needs_compiler, product_error
+from kernel_suite import need_hopper, shape_id
 from loaded_kernels import load_kernel
 from mutants.checker import Trial, fill_inputs, judge
 from mutants.few_rows import BEYOND_THE_MATRIX, KERNELS, MUTANTS, few_rows_trials
@@ -77,33 +74,9 @@ def _error(kernel: Any, trial: Trial, folder: Path) -> float:
     """Return the largest error in fp16 over its tolerance; infinite where the program fails."""
     ahead = kernel.ahead(trial.config, trial.shape, "fp16", "sm_90")
     defines = dict(ahead.source.defines)
-    m, n, k = trial.shape["M"], trial.shape["N"], trial.shape["K"]
-    program, given, made = folder / "program", folder / "given", folder / "made"
-    (folder / "kernel.cpp").write_text(_for_cpu(ahead.source.text), encoding="utf-8")
-    shift = int(defines["A_LOADS"] == "2")
-    build = [f"-D{name}={value}" for name, value in {**defines, "SHIFT": shift}.items()]
-    subprocess.run(
-        [str(compiler()), *COMMAND, *build, f"-I{EMULATED}", str(folder / "kernel.cpp"), "-o", str(program)],
-        check=True,
-    )
-    random = np.random.default_rng(m * n + k)
-    a, b, bias = (random.standard_normal(dims).astype(np.float16) for dims in ((m, k), (k, n), (n,)))
-    # What the last row holds is nobody else's.
-    a[m - 1, 0] = np.nan if m > 1 else 1
-    given.write_bytes(a.tobytes() + b.tobytes() + bias.tobytes())
-    command = [str(program), str(given), str(made), str(m), str(n), str(k), str(ahead.shared_bytes)]
-    if subprocess.run(command, timeout=120, check=False, stdout=subprocess.DEVNULL).returncode != 0:
-        return math.inf
-    found, exact = np.fromfile(made, np.float16).reshape(m, n).astype(float), a.astype(float) @ b.astype(float)
-    if kernel.name == "matmul_bias_relu":
-        exact += bias.astype(float)
-        exact = np.where(exact < 0, 0.0, exact)
-    if not np.array_equal(np.isnan(found), np.isnan(exact)):
-        return math.inf
-    bound = kernel.tolerances["fp16"]
-    # fp32 sums of up to 3001 products, in another order than the reference.
-    error = np.abs(found - exact) / (bound.atol + 1e-4 + bound.rtol * np.abs(exact))
-    return float(np.nanmax(error, initial=0.0))
+    macros = [f"-D{name}={value}" for name, value in {**defines, "SHIFT": int(defines["A_LOADS"] == "2")}.items()]
+    text = _for_cpu(ahead.source.text)
+    return product_error(kernel, trial, text, [ahead.shared_bytes], folder, macros, limit_s=120)
 
 
 TRIALS = [
@@ -191,16 +164,11 @@ def test_few_rows_multiply_by_tensor_cores_and_do_not_spill(name: str, dtype: st
         assert "mma.sync.aligned.m16n8k16" in made.ptx
 
 
-def _need_hopper() -> None:
-    if gpu_target() != "sm_90":
-        pytest.skip("few_rows is for sm_90")
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 @pytest.mark.parametrize("name", KERNELS)
 def test_few_rows_are_right_on_a_gpu(name: str, dtype: str) -> None:
-    _need_hopper()
+    need_hopper()
     kernel = load_kernel(name, launch=True).kernel
     wrong = {trial.id: judge(kernel, trial, "cuda") for trial in few_rows_trials(name, dtype)}
     assert not {trial: reason for trial, reason in wrong.items() if reason}
@@ -209,7 +177,7 @@ def test_few_rows_are_right_on_a_gpu(name: str, dtype: str) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_wrong_twin_of_few_rows_shows_on_a_gpu(mutant: Mutant, tmp_path: Path) -> None:
-    _need_hopper()
+    need_hopper()
     twin = load_twin(mutant, tmp_path)
     assert any(judge(twin, trial, "cuda") for trial in few_rows_trials(mutant.kernel, "fp16"))
 
@@ -221,7 +189,7 @@ def test_few_rows_of_tensors_at_any_element_keep_special_values_to_themselves(
     shape: tuple[int, int, int], offset: int
 ) -> None:
     """The same as other ways to compute it: NaN and infinity reach only their own rows and columns."""
-    _need_hopper()
+    need_hopper()
     import torch
 
     kernel = load_kernel("matmul", launch=True).kernel

@@ -15,7 +15,7 @@ import pytest
 from compiled import compile_ahead
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_suite import cpu_errors, element_errors, gpu_target
+from kernel_suite import cpu_errors, element_errors, need_hopper
 from loaded_kernels import load_kernel
 from mutants.checker import Trial, fill_inputs, judge
 from mutants.fp8_blocks import CUDA_MUTANTS, MUTANTS, NAME, cuda_trials, generic_trials
@@ -103,14 +103,9 @@ def test_wrong_twin_of_the_cuda_cpp_compiles(mutant: Mutant, tmp_path: Path) -> 
     assert compile_ahead(load_twin(mutant, tmp_path), trial.config, trial.shape, DTYPE, "sm_90").ptx
 
 
-def _need_hopper() -> None:
-    if gpu_target() != "sm_90":
-        pytest.skip("the CUDA C++ is for sm_90")
-
-
 @pytest.mark.gpu
 def test_kernel_is_right_on_a_gpu() -> None:
-    _need_hopper()
+    need_hopper()
     kernel = load_kernel(NAME, launch=True).kernel
     own = [Trial(shape, DTYPE, kernel.config(shape, DTYPE, "sm_90")) for shape in kernel.cases if shape["M"] <= 4096]
     wrong = {one.id: judge(kernel, one, "cuda") for one in (*generic_trials(DTYPE), *cuda_trials(DTYPE), *own)}
@@ -120,7 +115,7 @@ def test_kernel_is_right_on_a_gpu() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("mutant", (*MUTANTS, *CUDA_MUTANTS), ids=lambda mutant: mutant.name)
 def test_checker_rejects_mutant(mutant: Mutant, tmp_path: Path) -> None:
-    _need_hopper()
+    need_hopper()
     twin, trials = load_twin(mutant, tmp_path), generic_trials if mutant in MUTANTS else cuda_trials
     assert any(judge(twin, trial, "cuda") for trial in trials(DTYPE))
 
@@ -183,7 +178,7 @@ def test_special_values_follow_the_formula_on_a_cpu() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("variant", ["own", "few", "stream", "generic"])
 def test_special_values_stay_in_their_rows_and_columns(variant: str) -> None:
-    _need_hopper()
+    need_hopper()
     import torch
 
     kernel, inputs = load_kernel(NAME, launch=True).kernel, _special_values("cuda")

@@ -24,6 +24,7 @@ from kernel_suite import (
     gpu_variants,
     interpreted,
     mutants_of,
+    need_hopper,
     shape_id,
     trials_of,
 )
@@ -407,8 +408,7 @@ def test_attention_in_cuda_ahead_multiplies_on_tensor_cores_and_does_not_spill(d
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 def test_attention_in_cuda_is_right_on_the_gpu(dtype: Any) -> None:
-    if gpu_target() != "sm_90":
-        pytest.skip("the CUDA variants are for sm_90")
+    need_hopper()
     kernel = load_kernel("decode_attention", launch=True).kernel
     wrong = {f"{trial.id}-{trial.config}": judge(kernel, trial, "cuda") for trial in cuda_trials(dtype)}
     assert not {trial: reason for trial, reason in wrong.items() if reason}
@@ -417,7 +417,6 @@ def test_attention_in_cuda_is_right_on_the_gpu(dtype: Any) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("mutant", GPU_MUTANTS, ids=lambda mutant: mutant.name)
 def test_checker_rejects_mutant_of_attention_in_cuda_on_the_gpu(mutant: Any, tmp_path: Path) -> None:
-    if gpu_target() != "sm_90":
-        pytest.skip("the CUDA variants are for sm_90")
+    need_hopper()
     twin = load_twin(mutant, tmp_path)
     assert any(judge(twin, trial, "cuda") for trial in cuda_trials("fp16"))

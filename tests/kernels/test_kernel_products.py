@@ -12,7 +12,17 @@ from compiled import SHARED_LIMIT, compile_ahead
 from covering import builds
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_suite import TARGETS, cpu_errors, element_errors, gpu_target, interpreted, mutants_of, shape_id, trials_of
+from kernel_suite import (
+    TARGETS,
+    cpu_errors,
+    element_errors,
+    gpu_target,
+    interpreted,
+    mutants_of,
+    need_hopper,
+    shape_id,
+    trials_of,
+)
 from loaded_kernels import load_kernel
 from mutants.checker import Trial, judge
 from mutants.products import PIPELINED_MUTANTS, PIPELINED_TRIALS, TRIALS
@@ -325,8 +335,7 @@ def _fast_fp8(trial: Trial) -> bool:
 @pytest.mark.gpu
 @pytest.mark.parametrize("mutant", PIPELINED_MUTANTS, ids=lambda mutant: f"{mutant.kernel}-{mutant.name}")
 def test_checker_rejects_mutant_of_pipelined_kernel(mutant: Any, tmp_path: Path) -> None:
-    if gpu_target() != "sm_90":
-        pytest.skip(f"{gpu_target()}: the pipelined kernels are for sm_90")
+    need_hopper()
     twin = load_twin(mutant, tmp_path)
     dtype = twin.dtypes[0]
     assert any(judge(twin, trial, "cuda") for trial in PIPELINED_TRIALS[mutant.kernel](dtype))

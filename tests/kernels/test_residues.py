@@ -15,7 +15,7 @@ import pytest
 from compiled import compile_ahead
 from covering import one_in
 from emulation import COMMAND, compiler, needs_compiler, product_error
-from kernel_suite import gpu_target, shape_id
+from kernel_suite import need_hopper, shape_id
 from loaded_kernels import load_kernel
 from mutants.checker import Trial, fill_inputs, judge
 from mutants.kernels import Mutant
@@ -178,16 +178,11 @@ def test_residues_multiply_by_wgmma_and_do_not_spill(name: str) -> None:
         assert "wgmma.mma_async" in made.ptx
 
 
-def _need_hopper() -> None:
-    if gpu_target() != "sm_90":
-        pytest.skip("residues is for sm_90")
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 @pytest.mark.parametrize("name", KERNELS)
 def test_residues_are_right_on_a_gpu(name: str, dtype: str) -> None:
-    _need_hopper()
+    need_hopper()
     kernel = load_kernel(name, launch=True).kernel
     wrong = {trial.id: judge(kernel, trial, "cuda") for trial in residues_trials(name, dtype)}
     assert not {trial: reason for trial, reason in wrong.items() if reason}
@@ -197,7 +192,7 @@ def test_residues_are_right_on_a_gpu(name: str, dtype: str) -> None:
 @pytest.mark.parametrize("shape", [(7, 515, 1031), (64, 130, 512), (33, 777, 66), (128, 1026, 4100)])
 def test_residues_keep_special_values_to_themselves(shape: tuple[int, int, int]) -> None:
     """The same as other ways to compute it: NaN and infinity reach only their own rows and columns."""
-    _need_hopper()
+    need_hopper()
     import torch
 
     kernel = load_kernel("matmul", launch=True).kernel

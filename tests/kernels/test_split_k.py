@@ -18,7 +18,7 @@ from covering import one_in
 from emulation import COMMAND, compiler, needs_compiler, product_error
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_suite import gpu_target, shape_id
+from kernel_suite import need_hopper, shape_id
 from loaded_kernels import load_kernel
 from mutants.checker import Trial, fill_inputs, judge
 from mutants.kernels import Mutant
@@ -294,16 +294,11 @@ def test_rule_divides_few_tiles_of_many_steps(shape: tuple[int, int, int], varia
     assert config["variant"] == variant
 
 
-def _need_hopper() -> None:
-    if gpu_target() != "sm_90":
-        pytest.skip("split_k is for sm_90")
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 @pytest.mark.parametrize("name", KERNELS)
 def test_split_k_is_right_on_a_gpu(name: str, dtype: str) -> None:
-    _need_hopper()
+    need_hopper()
     kernel = load_kernel(name, launch=True).kernel
     wrong = {trial.id: judge(kernel, trial, "cuda") for trial in split_k_trials(name, dtype)}
     assert not {trial: reason for trial, reason in wrong.items() if reason}
@@ -312,7 +307,7 @@ def test_split_k_is_right_on_a_gpu(name: str, dtype: str) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_wrong_twin_of_split_k_is_rejected_on_a_gpu(mutant: Mutant, tmp_path: Path) -> None:
-    _need_hopper()
+    need_hopper()
     twin = load_twin(mutant, tmp_path)
     assert any(judge(twin, trial, "cuda") for trial in split_k_trials(mutant.kernel, "bf16"))
 
@@ -325,7 +320,7 @@ def test_split_k_keeps_special_values_to_themselves(
     name: str, shape: tuple[int, int, int], block_m: int, block_n: int
 ) -> None:
     """The same as other ways to compute it: NaN and infinity reach only their own rows and columns."""
-    _need_hopper()
+    need_hopper()
     import torch
 
     kernel = load_kernel(name, launch=True).kernel

@@ -153,6 +153,12 @@ def gpu_target() -> Target:
     return target_of(torch.cuda.current_device())
 
 
+def need_hopper() -> None:
+    """Skip the test where there is no GPU of sm_90, for which alone some variants are."""
+    if gpu_target() != "sm_90":
+        pytest.skip("the variant is for sm_90")
+
+
 def gpu_variants(trial: Any, target: str) -> list[Any]:
     """Return a trial as listed and, from sm_90 up, once more with early start and TMA where its rows allow it."""
     from dataclasses import replace
