@@ -3,11 +3,13 @@
     launch       an empty node of a graph as the profile measured it; early launches hide a part
     ends         the first loads to arrive and the last stores to leave, once a dependent pass over memory
     waited       loads of a row's further blocks, which nothing hides
-    split        adding up what several CTAs computed of one result: through memory (stream-K too), or within a cluster
+    split        adding up what several CTAs computed of one result: through memory (stream-K too), within a cluster, or
+                 by a second launch
     SMs          waves x steps x the slowest of: tensor cores, bytes requested from L2, bytes through shared memory,
                  elements converted in registers, products of CUDA cores; and what these do not hide: exponentials,
                  the latency of products that wait for one another, and the first step of a pipeline
-    L2           all requested bytes; DRAM: compulsory reads and writes, and what a wave of tiles reads again
+    L2           all requested bytes, those that CTAs beside each other request at once in part; DRAM: compulsory reads
+                 and writes, and what a wave of tiles reads again
 
 Of a callable that is a product the fastest tiles count, as a library would choose them; any other takes longer than its
 compulsory work, by its kind (calls.py).
@@ -45,7 +47,7 @@ from ledger.records import Regime, is_gpu
 from ledger.roofline import memory_side, percent_of_roof
 
 NAME = "analytic"
-VERSION = "4"
+VERSION = "5"
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,7 @@ def _cost(question: Question, g: Geometry, rates: Rates, k: Constants) -> Cost:
     waves = least if g.spread else least + g.tail * (math.ceil(full) - least)
     turns = waves * g.steps
     sms, clock = rates.sms, rates.clock_hz
-    flops = g.tensor * g.ctas * g.steps
+    flops, served = (each * g.ctas * g.steps for each in (g.tensor, g.served or g.request))
     rate = tensor_rate(work.flops, rates, k)
     # Tensor cores that wait for sums in between draw less power.
     tensor = max(g.tensor * sms / rate, g.tensor * sms / rates.burst + g.promoted / (k.promoted * clock))
@@ -194,12 +196,12 @@ def _cost(question: Question, g: Geometry, rates: Rates, k: Constants) -> Cost:
         cuda=turns * 2 * g.multiplied * sms / (rates.burst * k.products) if g.multiplied else 0.0,
         exponentials=turns * g.exponentials / (k.exponentials * clock),
         chain=(turns * g.chained + max(waves - 1, 0.0) * g.apart) * k.chain / clock + _fill_s(g, rates, k),
-        l2=g.ctas * g.steps * g.request / rates.l2,
+        l2=served / rates.l2,
         dram=dram_bytes / rates.read + work.bytes_written / rates.write * (k.scattered if g.scattered else 1.0),
         waves=full,
         whole_waves=not g.spread,
         clock_hz=clock * rate / rates.burst if g.tensor else clock,
-        l2_bytes=g.ctas * g.steps * g.request + work.bytes_written,
+        l2_bytes=served + g.summed + work.bytes_written,
         dram_bytes=dram_bytes + work.bytes_written,
         tensor_flops=flops,
         overlap=k.overlap,
@@ -223,6 +225,9 @@ def _fill_s(g: Geometry, rates: Rates, k: Constants) -> float:
 
 def _split_s(g: Geometry, rates: Rates, k: Constants) -> float:
     """Return what CTAs that add up one result take beside their products."""
+    if g.summed:
+        launched = (k.early if g.early else 1.0) * (rates.launch_s + k.ends_us * 1e-6)
+        return launched + g.summed / rates.l2
     if g.divided:
         return 1e-6 * (k.split_memory_us + k.share_us * (g.shares - 1)) + g.partial / (k.partial * rates.l2)
     return (k.split_cluster_us if g.together else k.split_memory_us) * 1e-6 if g.split > 1 else 0.0

@@ -29,7 +29,9 @@ class Geometry:
     exponentials: of a softmax. multiplied: products of CUDA cores. slower: times that SMs, L2 and DRAM take where
     threads copy instead of TMA. realigned: bytes of operands that a launch ahead copies so that TMA can read them.
     scattered: whether rows of the result start within a sector of 32 bytes, so that tiles write parts of sectors.
-    split: CTAs that add up one result; together: in one cluster. divided: stream-K, whose CTAs share the last tiles:
+    served: of a step, what L2 reads for requests that CTAs beside each other make at once, 0 for each its own.
+    split: CTAs that add up one result; together: in one cluster; summed: bytes that they write for a second launch,
+    which adds them up, and that it reads. divided: stream-K, whose CTAs share the last tiles:
     partial: bytes of sums that one leaves for another; shares: CTAs of a tile. at_once: CTAs that run together, 0 for
     one an SM; padding: CTAs without a tile, that fill clusters. waits: dependent loads of blocks beyond the first, each
     as long as that of a block of a kilobyte. phases: dependent passes over memory. early: launch
@@ -43,6 +45,7 @@ class Geometry:
     tail: float = 1.0
     tensor: float = 0.0
     request: float = 0.0
+    served: float = 0.0
     exchanged: float = 0.0
     converted: float = 0.0
     converters: float = 1.0
@@ -57,6 +60,7 @@ class Geometry:
     scattered: bool = False
     split: int = 1
     together: bool = False
+    summed: float = 0.0
     divided: bool = False
     partial: float = 0.0
     shares: float = 1.0
@@ -145,12 +149,16 @@ def _product(case: Case, work: Work, sms: int) -> Geometry:
     realigned = 0.0 if fused or few else _realigned(rows, columns, inner, pitch, element, whole=variant != "residues")
     lines_a = 1.0 if realigned else _lines(inner * element)
     lines_b = 1.0 if realigned and variant != "residues" else _lines(pitch * element)
+    of_a, of_b = (element * deep * each for each in (loaded * lines_a / broad, wide * lines_b / high))
+    launches = variant == "split_k"
     return Geometry(
         ctas=tiles * split,
         steps=steps,
         spread=bool(config.get("stream_k")) or config.get("stream") == 1,
         tensor=2 * max(tall, 8) * wide * deep,
-        request=element * deep * (loaded * lines_a / broad + wide * lines_b / high),
+        request=of_a + of_b,
+        # Tiles of one part run beside each other.
+        served=of_a / math.sqrt(tiles_wide) + of_b / math.sqrt(tiles_high) if launches else 0.0,
         exchanged=element * deep * (loaded + wide + wide * max(tall // 128, 1) + tall * max(wide // 256, 1))
         + (_FMA_SHARED_BYTES * products if fused else 0.0),
         converted=converted,
@@ -164,6 +172,7 @@ def _product(case: Case, work: Work, sms: int) -> Geometry:
         realigned=realigned,
         scattered=bool(work.bytes_written // rows % SECTOR_BYTES),
         split=split,
+        summed=8.0 * rows * columns * split if launches else 0.0,
         divided=divided,
         # Written once and read once, in fp32.
         partial=8.0 * tall * wide * min(at_once, tiles * steps) if divided else 0.0,

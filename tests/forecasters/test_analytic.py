@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -14,6 +16,7 @@ from ledger.forecasters import analytic
 from ledger.forecasters.analytic_constants import CONSTANTS, DECLARED
 from ledger.forecasters.answer import Answer, NoAnswer, Question
 from ledger.forecasters.calls import ROWS
+from ledger.forecasters.device_rates import rates_of
 from ledger.forecasters.geometry import geometry_of
 from ledger.kernel_files import load_kernel
 from ledger.record_files import load_hardware
@@ -21,6 +24,7 @@ from ledger.records import CaseV2, Hardware
 from ledger.workflow.question import make_question
 
 H200 = load_hardware("h200")
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 def asked(kernel: str, dtype: Any = "fp16", hardware: Hardware = H200, **shape: int) -> Question:
@@ -166,6 +170,47 @@ def test_split_k_adds_its_reduction_and_an_early_launch_hides_a_part() -> None:
     assert early.ends < late.ends
 
 
+def test_a_second_launch_adds_the_sums_of_parts_and_tiles_of_a_part_share_what_l2_reads() -> None:
+    """M=384, N=512 in 6 x 4 tiles of 64 x 128, K in 8 parts: 192 CTAs, each sum of four bytes written and read."""
+    tiles = {"block_m": 64, "block_n": 128, "variant": "split_k", "split_k": 8, "pdl": 1}
+    question = with_config(asked("matmul", M=384, N=512, K=20480), **tiles)
+    found = analytic.cost(question)
+    g, sums = found.geometry, 8 * 8 * 384 * 512
+    assert (g.ctas, g.steps, g.request) == (192, 40, 2 * 64 * (64 + 128))
+    served = 2 * 64 * (64 / 4**0.5 + 128 / 6**0.5)
+    rates = rates_of(question, CONSTANTS)
+    assert found.l2 == pytest.approx(192 * 40 * served / rates.l2)
+    assert found.split == pytest.approx(found.launch + found.ends + sums / rates.l2)
+    assert found.l2_bytes == pytest.approx(192 * 40 * served + sums + 2 * 384 * 512)
+
+
+def _split_k(row: dict[str, Any], label: str) -> Question | None:
+    """Return a benchmark's row as a question, with the configuration of a label; None of another variant."""
+    tile = re.fullmatch(r"(\d+)x(\d+)@split_k-1x1-w(\d+)-k(\d+)-n(\d+)", label)
+    if tile is None:
+        return None
+    block_m, block_n, num_warps, split_k, num_stages = map(int, tile.groups())
+    return with_config(
+        asked("matmul", row["dtype"], **row["shape"]), variant="split_k", block_m=block_m, block_n=block_n,
+        num_warps=num_warps, split_k=split_k, num_stages=num_stages, pdl=1,
+    )  # fmt: skip
+
+
+def test_split_k_takes_about_what_was_measured() -> None:
+    """The fastest of each of 154 products, and of 60 that were drawn later the one that the rule chose."""
+    measured = json.loads((BENCHMARKS / "matmul-split-k-h200.json").read_text(encoding="utf-8"))
+    fastest, drawn = [], []
+    for row in measured["rows"]:
+        of_split_k = [(us, made) for label, us in row["us"].items() if (made := _split_k(row, label))]
+        fastest += [min(of_split_k, key=lambda one: one[0])] if of_split_k else []
+    for row in measured["draws"]:
+        made = _split_k(row, row["now"]["config"])
+        drawn += [(row["now"]["boost"], made)] if made and row["shape"]["M"] > 8 else []
+    for rows, count, middle, most in ((fastest, 154, 0.06, 0.16), (drawn, 60, 0.08, 0.13)):
+        errors = sorted(abs(math.log(1e6 * analytic.cost(made).total / us)) for us, made in rows)
+        assert len(errors) == count and median(errors) < middle and errors[int(0.9 * count)] < most
+
+
 def test_terms_add_up_and_every_one_is_shown() -> None:
     question = asked("mla_decode", "bf16", B=64, H=128, S=8192)
     answer, found = said(question), analytic.cost(question)
@@ -212,7 +257,7 @@ def test_fitted_constants_stay_near_what_was_declared() -> None:
 
 def test_forecasts_of_an_h100_by_constants_of_an_h200() -> None:
     """96 shapes of models, drawn; every fourth. Among them is the library's variant. Error of time by these: 5%."""
-    rows = json.loads(Path("benchmarks/model_shapes-h100.json").read_text("utf-8"))["rows"][::4]
+    rows = json.loads((BENCHMARKS / "model_shapes-h100.json").read_text(encoding="utf-8"))["rows"][::4]
     errors = []
     for row in rows:
         question = asked(row["kernel"], row["dtype"], load_hardware("h100_sxm"), **row["shape"])
