@@ -212,8 +212,8 @@ class RuledGemm(Gemm):
 
     def config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
         """Return the launch configuration of a shape: the variant and tile whose waves take least time."""
-        # A target is equal to its name, whatever the SMs of the chip.
-        asked = (shape["M"], shape["N"], shape["K"], dtype, target, sms_of(target))
+        # A target is equal to its name, whatever the SMs of the chip; a name alone has none.
+        asked = (shape["M"], shape["N"], shape["K"], dtype, target, getattr(target, "sms", 0))
         if asked not in self._chosen:
             if len(self._chosen) >= _KEPT:
                 self._chosen.clear()
