@@ -184,16 +184,19 @@ def test_a_second_launch_adds_the_sums_of_parts_and_tiles_of_a_part_share_what_l
     assert found.l2_bytes == pytest.approx(192 * 40 * served + sums + 2 * 384 * 512)
 
 
-def _split_k(row: dict[str, Any], label: str) -> Question | None:
-    """Return a benchmark's row as a question, with the configuration of a label; None of another variant."""
-    tile = re.fullmatch(r"(\d+)x(\d+)@split_k-1x1-w(\d+)-k(\d+)-n(\d+)", label)
-    if tile is None:
-        return None
+SPLIT_K = re.compile(r"(\d+)x(\d+)@split_k-1x1-w(\d+)-k(\d+)-n(\d+)")
+
+
+def _log_error(row: dict[str, Any], label: str, us: float) -> float:
+    """Return ln(forecast ÷ measured) of a benchmark's row with the configuration of a label, without its sign."""
+    tile = SPLIT_K.fullmatch(label)
+    assert tile is not None
     block_m, block_n, num_warps, split_k, num_stages = map(int, tile.groups())
-    return with_config(
+    made = with_config(
         asked("matmul", row["dtype"], **row["shape"]), variant="split_k", block_m=block_m, block_n=block_n,
         num_warps=num_warps, split_k=split_k, num_stages=num_stages, pdl=1,
     )  # fmt: skip
+    return abs(math.log(1e6 * analytic.cost(made).total / us))
 
 
 def test_split_k_takes_about_what_was_measured() -> None:
@@ -201,14 +204,15 @@ def test_split_k_takes_about_what_was_measured() -> None:
     measured = json.loads((BENCHMARKS / "matmul-split-k-h200.json").read_text(encoding="utf-8"))
     fastest, drawn = [], []
     for row in measured["rows"]:
-        of_split_k = [(us, made) for label, us in row["us"].items() if (made := _split_k(row, label))]
-        fastest += [min(of_split_k, key=lambda one: one[0])] if of_split_k else []
+        us, label = min((us, label) for label, us in row["us"].items() if SPLIT_K.fullmatch(label))
+        fastest.append(_log_error(row, label, us))
     for row in measured["draws"]:
-        made = _split_k(row, row["now"]["config"])
-        drawn += [(row["now"]["boost"], made)] if made and row["shape"]["M"] > 8 else []
-    for rows, count, middle, most in ((fastest, 154, 0.06, 0.16), (drawn, 60, 0.08, 0.13)):
-        errors = sorted(abs(math.log(1e6 * analytic.cost(made).total / us)) for us, made in rows)
-        assert len(errors) == count and median(errors) < middle and errors[int(0.9 * count)] < most
+        now = row["now"]
+        if row["shape"]["M"] > 8 and SPLIT_K.fullmatch(now["config"]):
+            drawn.append(_log_error(row, now["config"], now["boost"]))
+    assert (len(fastest), len(drawn)) == (154, 60)
+    for errors, middle, most in ((fastest, 0.06, 0.16), (drawn, 0.08, 0.13)):
+        assert median(errors) < middle and sorted(errors)[int(0.9 * len(errors))] < most
 
 
 def test_terms_add_up_and_every_one_is_shown() -> None:
