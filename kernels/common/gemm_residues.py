@@ -154,7 +154,8 @@ class Residues:
         """Yield configurations that may be worth timing: two CTAs an SM where there are more CTAs than SMs."""
         steps, sms = ceil_div(shape["K"], 64), generic["programs"]
         for block_n, most in most_rows(shape["N"]).items():
-            shares = range(ceil_div(shape["M"], most), ceil_div(shape["M"], _LEAST_ROWS) + 1)
+            least = ceil_div(shape["M"], most)
+            shares = range(least, max(least, min(ceil_div(shape["M"], _LEAST_ROWS), _MOST_CTAS * sms)) + 1)
             for tiles_m, split in itertools.product(shares, _SPLITS):
                 config = self.config(generic, shape, block_n, split, tiles_m)
                 ctas, divided = _ctas(config, shape), split > 1 or tiles_m > shares.start
