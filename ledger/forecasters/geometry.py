@@ -29,7 +29,7 @@ class Geometry:
     exponentials: of a softmax. multiplied: products of CUDA cores. slower: times that SMs, L2 and DRAM take where
     threads copy instead of TMA. realigned: bytes of operands that a launch ahead copies so that TMA can read them.
     scattered: whether rows of the result start within a sector of 32 bytes, so that tiles write parts of sectors.
-    served: of a step, what L2 reads for requests that CTAs beside each other make at once, 0 for each its own.
+    served: of a step, what L2 reads for it where CTAs beside each other ask for the same at once, 0 for all requested.
     split: CTAs that add up one result; together: in one cluster; summed: bytes that they write for a second launch,
     which adds them up, and that it reads. divided: stream-K, whose CTAs share the last tiles:
     partial: bytes of sums that one leaves for another; shares: CTAs of a tile. at_once: CTAs that run together, 0 for
@@ -151,14 +151,14 @@ def _product(case: Case, work: Work, sms: int) -> Geometry:
     lines_b = 1.0 if realigned and variant != "residues" else _lines(pitch * element)
     of_a, of_b = (element * deep * each for each in (loaded * lines_a / broad, wide * lines_b / high))
     launches = variant == "split_k"
+    shared = _SHARED_PARTS if launches else _SHARED if case.kernel in _BESIDE and not few else 0.0
     return Geometry(
         ctas=tiles * split,
         steps=steps,
         spread=bool(config.get("stream_k")) or config.get("stream") == 1,
         tensor=2 * max(tall, 8) * wide * deep,
         request=of_a + of_b,
-        # Tiles of one part run beside each other.
-        served=of_a / math.sqrt(tiles_wide) + of_b / math.sqrt(tiles_high) if launches else 0.0,
+        served=of_a / (tiles_wide / broad) ** shared + of_b / (tiles_high / high) ** shared,
         exchanged=element * deep * (loaded + wide + wide * max(tall // 128, 1) + tall * max(wide // 256, 1))
         + (_FMA_SHARED_BYTES * products if fused else 0.0),
         converted=converted,
@@ -188,6 +188,12 @@ def _product(case: Case, work: Work, sms: int) -> Geometry:
 SECTOR_BYTES = 32
 _LIBRARY_FMA = 0.6
 """Time that a library's products on CUDA cores take ÷ that of this project's tiles (0.6 to 0.7 of the peak)."""
+_BESIDE = ("matmul", "matmul_bias_relu")
+"""Products that take as long as if L2 read a part of what their CTAs ask for (it counted 0.5 to 0.9): CTAs beside each
+other ask for the same at once. Of matmul_int8 it counted as little, but its time is not shorter."""
+_SHARED, _SHARED_PARTS = 0.25, 0.5
+"""Power of the tiles beside a CTA by which L2 reads less; that of split_k, whose CTAs beside each other have one part
+of K."""
 _TILE_CHAIN = 12.0
 """Waits, each as long as a dependent product, between two tiles of an SM: last product, stores, first loads."""
 _ROW_PHASES: Mapping[str, float] = {"vector_add": 0.65, "rmsnorm": 0.85}

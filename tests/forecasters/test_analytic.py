@@ -184,6 +184,31 @@ def test_a_second_launch_adds_the_sums_of_parts_and_tiles_of_a_part_share_what_l
     assert found.l2_bytes == pytest.approx(192 * 40 * served + sums + 2 * 384 * 512)
 
 
+def test_ctas_beside_each_other_ask_l2_for_the_same_at_once() -> None:
+    """4 x 32 tiles of 128 x 128 in clusters of two along M: two clusters share rows of B, 32 tiles rows of A."""
+    tiles = {"block_m": 128, "block_n": 128, "block_k": 64, "cluster_m": 2, "cluster_n": 1, "variant": "cuda"}
+    plain, eight = (
+        with_config(asked(name, dtype, M=512, N=4096, K=4096), **tiles)
+        for name, dtype in (("matmul", "fp16"), ("matmul_int8", "int8"))
+    )
+    found, g = analytic.cost(plain), geometry_of(eight.case, eight.work, 132)
+    served = 2 * 64 * (128 / 32**0.25 + 64 / 2**0.25)
+    assert found.geometry.served == pytest.approx(served) and g.served == g.request
+    assert found.l2 == pytest.approx(128 * 64 * served / rates_of(plain, CONSTANTS).l2)
+
+
+def test_products_of_drawn_shapes_take_about_what_was_measured() -> None:
+    """200 draws of shapes as models have them, with the configurations of the rule of their day; no constant is
+    fitted to them."""
+    rows = json.loads((BENCHMARKS / "matmul-draw-h200.json").read_text(encoding="utf-8"))["rows"]
+    made = [with_config(asked("matmul", row["dtype"], **row["shape"]), **row["config"]) for row in rows]
+    times = [analytic.cost(question).total for question in made]
+    for way, middle, most in (("boost", 0.07, 0.21), ("chain", 0.08, 0.22)):
+        pairs = zip(times, rows, strict=True)
+        errors = sorted(abs(math.log(1e6 * time_s / row["us"][way]["ours"])) for time_s, row in pairs)
+        assert median(errors) < middle and errors[int(0.9 * len(errors))] < most
+
+
 SPLIT_K = re.compile(r"(\d+)x(\d+)@split_k-1x1-w(\d+)-k(\d+)-n(\d+)")
 
 
