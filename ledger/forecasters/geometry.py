@@ -21,6 +21,7 @@ class Geometry:
 
     steps: of a CTA, one after the other. spread: whether CTAs divide the work without a last wave; tail: the share of
     that wave's idle time that counts. tensor: operations, padding included. request: bytes requested from L2.
+    served: what L2 reads of that, where CTAs beside each other ask for the same at once; 0 for all of it.
     exchanged: through shared memory. converted: elements that pass through registers on their way to the tensor cores,
     by so many converters (warpgroups). chained: dependent products of a step, each waiting for the one before.
     apart: the same of each tile after the first of an SM, whose loads and stores the next does not hide.
@@ -29,7 +30,6 @@ class Geometry:
     exponentials: of a softmax. multiplied: products of CUDA cores. slower: times that SMs, L2 and DRAM take where
     threads copy instead of TMA. realigned: bytes of operands that a launch ahead copies so that TMA can read them.
     scattered: whether rows of the result start within a sector of 32 bytes, so that tiles write parts of sectors.
-    served: of a step, what L2 reads for it where CTAs beside each other ask for the same at once, 0 for all requested.
     split: CTAs that add up one result; together: in one cluster; summed: bytes that they write for a second launch,
     which adds them up, and that it reads. divided: stream-K, whose CTAs share the last tiles:
     partial: bytes of sums that one leaves for another; shares: CTAs of a tile. at_once: CTAs that run together, 0 for
@@ -150,15 +150,15 @@ def _product(case: Case, work: Work, sms: int) -> Geometry:
     lines_a = 1.0 if realigned else _lines(inner * element)
     lines_b = 1.0 if realigned and variant != "residues" else _lines(pitch * element)
     of_a, of_b = (element * deep * each for each in (loaded * lines_a / broad, wide * lines_b / high))
-    launches = variant == "split_k"
-    shared = _SHARED_PARTS if launches else _SHARED if case.kernel in _BESIDE and not few else 0.0
+    second = variant == "split_k"
+    shared = _SHARED_PARTS if second else _SHARED if case.kernel in _BESIDE and not few else 0.0
     return Geometry(
         ctas=tiles * split,
         steps=steps,
         spread=bool(config.get("stream_k")) or config.get("stream") == 1,
         tensor=2 * max(tall, 8) * wide * deep,
         request=of_a + of_b,
-        served=of_a / (tiles_wide / broad) ** shared + of_b / (tiles_high / high) ** shared,
+        served=of_a / max(tiles_wide / broad, 1) ** shared + of_b / max(tiles_high / high, 1) ** shared,
         exchanged=element * deep * (loaded + wide + wide * max(tall // 128, 1) + tall * max(wide // 256, 1))
         + (_FMA_SHARED_BYTES * products if fused else 0.0),
         converted=converted,
@@ -172,7 +172,7 @@ def _product(case: Case, work: Work, sms: int) -> Geometry:
         realigned=realigned,
         scattered=bool(work.bytes_written // rows % SECTOR_BYTES),
         split=split,
-        summed=8.0 * rows * columns * split if launches else 0.0,
+        summed=8.0 * rows * columns * split if second else 0.0,
         divided=divided,
         # Written once and read once, in fp32.
         partial=8.0 * tall * wide * min(at_once, tiles * steps) if divided else 0.0,
