@@ -180,12 +180,12 @@ def _cost(question: Question, g: Geometry, rates: Rates, k: Constants) -> Cost:
     # Tensor cores that wait for sums in between draw less power.
     tensor = max(g.tensor * sms / rate, g.tensor * sms / rates.burst + g.promoted / (k.promoted * clock))
     dram_bytes = work.bytes_read + _read_again(g, work.bytes_read, rates)
-    hidden = k.ahead if g.ahead else k.early if g.early else 1.0
-    ends = k.ends_us * 1e-6 * g.phases * hidden
+    left = _left_by_early(g, k)
+    ends = k.ends_us * 1e-6 * g.phases * left
     if g.realigned:
         ends += rates.launch_s + k.ends_us * 1e-6 + 2 * g.realigned / math.sqrt(rates.read * rates.write)
     return Cost(
-        launch=rates.launch_s * hidden,
+        launch=rates.launch_s * left,
         ends=ends,
         waited=k.waited_us * 1e-6 * g.waits,
         split=_split_s(g, rates, k),
@@ -209,6 +209,11 @@ def _cost(question: Question, g: Geometry, rates: Rates, k: Constants) -> Cost:
     )
 
 
+def _left_by_early(g: Geometry, k: Constants) -> float:
+    """Return the share of a launch and its ends that an early launch leaves."""
+    return k.ahead if g.ahead else k.early if g.early else 1.0
+
+
 def _latency_s(g: Geometry, turns: float, k: Constants) -> float:
     """Return how long loads that are under way together make steps wait, beyond the first of them, which ends count."""
     return k.latency_us * 1e-6 * max(turns / g.pending - 1, 0.0) if g.pending else 0.0
@@ -226,8 +231,7 @@ def _fill_s(g: Geometry, rates: Rates, k: Constants) -> float:
 def _split_s(g: Geometry, rates: Rates, k: Constants) -> float:
     """Return what CTAs that add up one result take beside their products."""
     if g.summed:
-        launched = (k.early if g.early else 1.0) * (rates.launch_s + k.ends_us * 1e-6)
-        return launched + g.summed / rates.l2
+        return _left_by_early(g, k) * (rates.launch_s + k.ends_us * 1e-6) + g.summed / rates.l2
     if g.divided:
         return 1e-6 * (k.split_memory_us + k.share_us * (g.shares - 1)) + g.partial / (k.partial * rates.l2)
     return (k.split_cluster_us if g.together else k.split_memory_us) * 1e-6 if g.split > 1 else 0.0
