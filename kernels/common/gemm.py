@@ -32,7 +32,6 @@ from .gemm_config import (
     Settings,
     lines,
     shared_bytes,
-    swapped,
     tile_rows,
 )
 from .gemm_device import gemm_kernel, gemm_pipelined, identity
@@ -284,14 +283,10 @@ class Gemm(Family):
 
     # Candidates
 
-    def deepest(
-        self, config: Settings, dtype: Dtype, target: str, *, most: int = 2, deep: int = 8
-    ) -> Iterator[Settings]:
-        """Yield a configuration with as many stages as fit, from 2 to deep or 12, and one less where most is 2."""
-        # With few rows B alone fills the pipeline, and its loads wait for DRAM.
-        deep = max(deep, 12 if swapped(config) and config["block_m"] <= 32 else 8)
-        fit = [n for n in range(2, deep + 1) if self._fits({**config, "num_stages": n}, dtype, target)]
-        for n in fit[-most:]:
+    def deepest(self, config: Settings, dtype: Dtype, target: str) -> Iterator[Settings]:
+        """Yield a configuration with as many stages as fit, from 2 to 8, and with one less."""
+        fit = [n for n in range(2, 9) if self._fits({**config, "num_stages": n}, dtype, target)]
+        for n in fit[-2:]:
             yield {**config, "num_stages": n}
 
     def _fits(self, config: Settings, dtype: Dtype, target: str) -> bool:

@@ -37,10 +37,9 @@ _STAGES = range(3, 11)
 # Rows up to which two CTAs share an SM, with so many bytes of shared memory each.
 _SHARING_ROWS, _HALF_BYTES = 64, 113 * 1024
 # The launch rule, measured on an H200 (docs/notes/gemm.md). Rows from which on B is copied unless it has few columns;
-# columns and least K of aligned products that are too narrow for other variants, and the K below which a copy of an
-# unaligned A takes longer than the product.
+# the K and rows below which a copy of an unaligned A takes longer than the product.
 _MANY_ROWS, _FEW_COLUMNS = 65, 2048
-_NARROW, _NARROW_INNER, _SHORT_INNER, _FEW = 768, 1024, 1024, 24
+_SHORT_INNER, _FEW = 1024, 24
 # CTAs of a split of at least two steps each, and CTAs to a tile where there are more tiles than SMs.
 _LEAST_STEPS, _MANY_TILES_SPLIT = 2, 4
 
@@ -63,9 +62,7 @@ class FewRows:
             return False
         if n_cols * DTYPE_BYTES[dtype] % TMA_ALIGNMENT:
             return n_rows < _MANY_ROWS or n_cols <= _FEW_COLUMNS
-        narrow = n_cols <= _NARROW and n_inner >= _NARROW_INNER
-        short = n_inner * DTYPE_BYTES[dtype] % TMA_ALIGNMENT > 0 and n_inner < _SHORT_INNER and n_rows <= _FEW
-        return n_rows < _MANY_ROWS and (narrow or short)
+        return n_inner * DTYPE_BYTES[dtype] % TMA_ALIGNMENT > 0 and n_inner < _SHORT_INNER and n_rows <= _FEW
 
     def config(self, generic: Settings, shape: Shape) -> dict[str, Any]:
         """Return the launch configuration of a shape: a CTA for each SM, and half the stages that fit.

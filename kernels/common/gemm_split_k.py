@@ -20,7 +20,8 @@ from ledger.roofline import DTYPE_BYTES
 
 from . import configs
 from .cuda import Argument, CudaSource, cuda_source, prepare_ahead, prepare_cuda, tensor_map
-from .gemm_config import Settings, lines
+from .gemm_config import Settings
+from .gemm_frames import pitch, throttled
 from .gemm_residues import FIXED, MOST_ROWS, STAGES, TARGET, tile_rows
 from .targets import SHARED_BYTES, ceil_div
 from .wgmma import Wgmma, wgmma_header
@@ -35,17 +36,17 @@ _SUM_THREADS = 128
 _MOST_SUMS = 2**31 - 1
 # The least rows of a swapped tile of several that the rule weighs; CTAs for each SM, at most.
 _LEAST_ROWS, _MOST_WAVES = 24, 2
-# The time of a configuration, fitted to 3,600 times of 154 shapes on an H200 (benchmarks/matmul-split-k-h200.json).
-# Nanoseconds: of both launches, of a further wave, of each row or column whose sums a warpgroup stores. Clocks of wgmma
-# in a nanosecond, and the share of a warpgroup alone. Bytes a nanosecond: that arrive at an SM, that L2 and DRAM
-# deliver, of sums written and read. How much more operands of rows in two lines count where they arrive; the power of
-# the number of neighbours by which fewer bytes of A are read; the power by which times join.
-_LAUNCHES, _WAVE, _STORED = 2807.0, 2325.0, 12.56
-_MULTIPLIED, _ALONE = 1.578, 0.775
-_ARRIVING, _L2, _DRAM, _ADDED = 163.7, 5548.0, 4800.0, 4720.0
-_LINES, _SHARED, _POWER = 3.14, 0.574, 3.41
+# The time of a configuration, fitted to 4,000 times of 370 shapes on an H200 (docs/notes/gemm.md). Nanoseconds: of both
+# launches, of a further wave, of each row or column whose sums a warpgroup stores. Clocks of wgmma in a nanosecond, in
+# small products. Bytes a nanosecond: that arrive at an SM, that L2 and DRAM deliver, of sums written and read. How much
+# more operands count where they arrive, by the pitch of their rows; the power of the number of neighbours by which
+# fewer bytes of A are read; the power by which times join.
+_LAUNCHES, _WAVE, _STORED = 3248.0, 1810.0, 6.44
+_MULTIPLIED = 1.867
+_ARRIVING, _L2, _DRAM, _ADDED = 161.7, 5616.0, 4641.0, 4361.0
+_BY_PITCH, _SHARED, _POWER = (1.0, 1.34, 1.69, 3.09), 0.608, 3.42
 # Nanoseconds of the second launch where it does not overlap, and clocks in one.
-_SECOND, _CLOCKS = 570.0, 1.5
+_SECOND, _SUMMED, _CLOCKS = 570.0, 4720.0, 1.5
 # As many configurations as `ledger tune` is offered.
 _OFFERED = 24
 
@@ -204,7 +205,7 @@ def ctas(config: Settings, shape: Shape) -> int:
 
 def extra_clocks(config: Settings, shape: Shape) -> int:
     """Return about how many clocks the second launch takes, with the sums that it reads and the first one writes."""
-    return int(_CLOCKS * (_SECOND + 8 * config["split_k"] * shape["M"] * shape["N"] / _ADDED))
+    return int(_CLOCKS * (_SECOND + 8 * config["split_k"] * shape["M"] * shape["N"] / _SUMMED))
 
 
 def _even_tiles(shape: Shape, sms: int) -> Iterator[tuple[int, int, int]]:
@@ -233,8 +234,8 @@ def _nanoseconds(shape: Shape, block_m: int, block_n: int, parts: int, sms: int,
     tiles_m, tiles_n, steps = ceil_div(m, block_m), ceil_div(n, block_n), ceil_div(ceil_div(k, 64), parts)
     ctas, of_a, of_b = tiles_m * tiles_n * parts, 128 * ceil_div(m, tiles_m), 8192 * ceil_div(block_n, 64)
     waves = ceil_div(ctas, sms)
-    multiplying = 2 * groups * other / _MULTIPLIED / (_ALONE if groups == 1 else 1.0)
-    arriving = of_a * (_LINES if lines(k) > 1 else 1) + of_b * (_LINES if lines(n) > 1 else 1)
+    multiplying = 2 * groups * other / _MULTIPLIED * throttled(shape)
+    arriving = of_a * _BY_PITCH[pitch(k)] + of_b * _BY_PITCH[pitch(n)]
     # Of neighbours that load the same columns of B, or with one tile of rows the same rows of A, L2 serves all at once.
     read = of_a / math.pow(tiles_n, _SHARED) + of_b / tiles_m
     times = (

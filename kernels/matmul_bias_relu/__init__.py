@@ -18,17 +18,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ledger.kernel import import_triton
-from ledger.kernels.common import gemm_rule
 from ledger.kernels.common.baselines import compiled, library
 from ledger.kernels.common.cuda import cuda_source
 from ledger.kernels.common.gemm import TOLERANCES
 from ledger.kernels.common.gemm_cluster import ClusterGemm
 from ledger.kernels.common.gemm_few_rows import FewRows
 from ledger.kernels.common.gemm_residues import Residues
-from ledger.kernels.common.gemm_rule import MEASURED, Frame, RuledGemm
+from ledger.kernels.common.gemm_rule import RuledGemm
 from ledger.kernels.common.gemm_split_k import SplitK
-from ledger.kernels.common.targets import SMS
-from ledger.operations import MATMUL_BIAS_RELU, Shape
+from ledger.operations import MATMUL_BIAS_RELU
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -45,20 +43,8 @@ def _bias_relu(acc, bias, scale):
     return tl.where(total < 0.0, 0.0, total)
 
 
-_TUNED = {**MEASURED, (777, 3000, 4104): Frame(128, 192, 2, 2, stream_k=1)}
-
-
-def _frame_of(shape: Shape, sms: int) -> Frame | None:
-    """Return what was tuned or takes the fewest clocks, or None where the generic variant takes fewer."""
-    clocks = {frame: gemm_rule.clocks(frame, shape, sms, even_rows=False) for frame in gemm_rule.frames()}
-    tuned = _TUNED.get((shape["M"], shape["N"], shape["K"])) if sms == SMS["sm_90"] else None
-    frame = tuned or min(clocks, key=clocks.__getitem__)
-    return None if gemm_rule.generic_clocks(shape, sms) < clocks[frame] else frame
-
-
 GEMM = RuledGemm(
     name="matmul_bias_relu",
-    frame_of=_frame_of,
     epilogue=_bias_relu,
     # An addition and a maximum.
     epilogue_flops=2,

@@ -19,6 +19,7 @@ from ledger.forecasters.calls import ROWS
 from ledger.forecasters.device_rates import rates_of
 from ledger.forecasters.geometry import geometry_of
 from ledger.kernel_files import load_kernel
+from ledger.kernels.common.gemm_residues import FIXED
 from ledger.record_files import load_hardware
 from ledger.records import CaseV2, Hardware
 from ledger.workflow.question import make_question
@@ -219,7 +220,7 @@ def _log_error(row: dict[str, Any], label: str, us: float) -> float:
     block_m, block_n, num_warps, split_k, num_stages = map(int, tile.groups())
     made = with_config(
         asked("matmul", row["dtype"], **row["shape"]), variant="split_k", block_m=block_m, block_n=block_n,
-        num_warps=num_warps, split_k=split_k, num_stages=num_stages, pdl=1,
+        num_warps=num_warps, split_k=split_k, num_stages=num_stages, pdl=1, **FIXED, swap_ab=0,
     )  # fmt: skip
     return abs(math.log(1e6 * analytic.cost(made).total / us))
 
