@@ -218,7 +218,8 @@ class Residues:
         steps, gathered = _steps(shape), _is_gathered(shape) or not is_tma_aligned(a)
         columns = a.new_empty((n_rows, classes * steps * 64)) if gathered else a
         rows = tile_rows(config, n_rows)
-        maps: list[Argument] = [tensor_map(columns, (rows, 64)), _one_argument(_maps_of_classes(b, classes))]
+        of_a = tensor_map(columns, (rows, 64), promotion=128)
+        maps: list[Argument] = [of_a, _one_argument(_maps_of_classes(b, classes))]
         product = prepare_ahead(
             self.ahead(config, shape, dtype, gathered=gathered),
             [*maps, *([] if bias is None else [bias]), out, n_rows, n_cols, steps, rows],
@@ -314,5 +315,6 @@ def _maps_of_classes(b: Tensor, classes: int) -> tuple[TensorMap, ...]:
     for first in range(classes):
         late = first * n_cols % _VECTOR
         rows, start = ceil_div(n_inner - first, classes), b.storage_offset() + first * n_cols - late
-        maps.append(tensor_map(b.as_strided((rows, n_cols + late), (classes * n_cols, 1), start), (64, 64)))
+        of_class = b.as_strided((rows, n_cols + late), (classes * n_cols, 1), start)
+        maps.append(tensor_map(of_class, (64, 64), promotion=128))
     return tuple(maps)

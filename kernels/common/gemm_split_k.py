@@ -174,7 +174,7 @@ class SplitK:
         (n_rows, n_inner), n_cols = a.shape, out.shape[1]
         parts, rows = config["split_k"], tile_rows(config, n_rows)
         workspace = torch.empty(parts * n_rows * n_cols, dtype=torch.float32, device=a.device)
-        maps: list[Argument] = [tensor_map(a, (rows, 64)), tensor_map(b, (64, 64))]
+        maps: list[Argument] = [tensor_map(a, (rows, 64), promotion=128), tensor_map(b, (64, 64), promotion=128)]
         product = prepare_ahead(
             self.ahead(config, {"M": n_rows, "N": n_cols, "K": n_inner}, dtype),
             [*maps, workspace, n_rows, n_cols, n_inner, rows, parts],

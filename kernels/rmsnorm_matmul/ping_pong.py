@@ -142,8 +142,8 @@ def prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Settings, eps: fl
     shape = {"B": x.shape[0], "H": x.shape[1], "O": weight.shape[1]}
     block_k = config["block_k"]
     maps = [
-        tensor_map(x, (config["block_b"], block_k)),
-        tensor_map(weight, (block_k // config["cluster_m"], 64)),
+        tensor_map(x, (config["block_b"], block_k), promotion=128),
+        tensor_map(weight, (block_k // config["cluster_m"], 64), promotion=128),
     ]
     # One copy for each column tile of the sums that the first CTAs publish.
     words = 0 if local_square_warps(config) else ceil_div(shape["O"], config["block_o"]) * shape["B"]
