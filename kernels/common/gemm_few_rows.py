@@ -37,7 +37,7 @@ _STAGES = range(3, 11)
 # Rows up to which two CTAs share an SM, with so many bytes of shared memory each.
 _SHARING_ROWS, _HALF_BYTES = 64, 113 * 1024
 # The launch rule, measured on an H200 (docs/notes/gemm.md). Rows from which on B is copied unless it has few columns;
-# the K and rows below which a copy of an unaligned A takes longer than the product.
+# the K below which, and the rows up to which, a copy of an unaligned A takes longer than the product.
 _MANY_ROWS, _FEW_COLUMNS = 65, 2048
 _SHORT_INNER, _FEW = 1024, 24
 # CTAs of a split of at least two steps each, and CTAs to a tile where there are more tiles than SMs.

@@ -1,6 +1,6 @@
-"""Lists the tiles of matrix products with clusters on sm_90 and tells how long each takes, by a fitted model.
+"""Lists the tiles of matrix products on sm_90 and tells about how long each takes, by a fitted model.
 
-docs/notes/gemm.md has what the constants are fitted to. Imports neither torch nor triton.
+benchmarks/README.md names the times that it is fitted to. Imports neither torch nor triton.
 """
 
 from __future__ import annotations
@@ -12,44 +12,50 @@ from typing import Any, NamedTuple
 
 from ledger.operations import Shape
 
-from .gemm_config import CLUSTERS, CUDA, WARP_SPECIALISED, resident
-from .gemm_tiles import EDGE, TILES
+from .gemm_config import CLUSTERS, CUDA, GENERIC, WARP_SPECIALISED, resident, tile_rows
+from .gemm_tiles import TILES
 from .targets import SHARED_BYTES, ceil_div
-
-PIPELINED_STAGES = {(128, 256): 3, (128, 128): 6}
-"""Tiles of the warp-specialised variant -> its stages."""
 
 CLUSTER_TILES = ((128, 256), (128, 128), (192, 192), (128, 192), (64, 256), (192, 128), (64, 192))
 """Tiles of the CUDA C++ that clusters may have."""
+
+SMALL_TILES = ((64, 64), (128, 64))
+"""Tiles of the CUDA C++ for CTAs without clusters."""
 
 SWAPPED_ROWS = {64: 256, 128: 256, 192: 200}
 """Columns of tiles with A and B swapped -> the most rows: what wgmma multiplies at once, or whose sums stay in the
 registers that three groups of warps leave (as compiled ahead of time)."""
 
-# Tiles without clusters. Clusters of tiles with A and B swapped, which pay where rows begin within lines of L2 or the
-# launch behind copies; the least rows of such a tile, of several.
-_SMALL_TILES = ((64, 64), (128, 64))
+# Tiles of the warp-specialised variant -> its stages; of the generic one -> its stages and rate.
+_PIPELINED_STAGES = {(128, 256): 3, (128, 128): 6}
+_GENERIC_TILES = {tile[:2]: (tile[4], tile[5]) for tile in TILES["sm_90"]}
+# Clusters of tiles with A and B swapped. They pay where rows begin within lines of L2, or where the launch starts
+# before a copy of the operands ends.
 _SWAPPED_CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2))
+# The least rows of a swapped tile where several divide the rows of C.
 _SWAPPED_LEAST = 32
 # Halves, whose CTAs divide K, were fastest with so many columns, one tile of rows and a CTA for each SM at most.
 _HALVES_COLUMNS = 64
-# The most stages. Swapped tiles of so many columns and at most so many rows, which wait for L2, were up to 24% faster
-# with twelve; those of all rows wait for DRAM, which delivers most where so many bytes are asked for.
+# Stages: at most the first. Swapped tiles of at most _SHALLOW_ROWS rows have _DEEP_STAGES; so do those of _DEEP_COLUMNS
+# columns and at most _DEEP_ROWS rows where several tiles divide the rows: their loads wait for L2 (up to 24% faster).
+# Where one such tile has all rows, loads wait for DRAM: as many stages as ask for _ASKED_OF_DRAM bytes on the chip.
 _STAGES, _DEEP_STAGES, _SHALLOW_ROWS = 8, 12, 32
 _DEEP_COLUMNS, _DEEP_ROWS, _ASKED_OF_DRAM = 64, 104, 14_500_000
 
-# The time of a frame, fitted to 11,000 times of 1,160 shapes on an H200.
+# The time of a frame, fitted to 11,000 times of 1,160 shapes of up to 6e11 multiply-adds on an H200.
 # Nanoseconds: of a launch; more of clusters, of halves; of a tile beside its steps, and more of one of 128 x 256.
 _LAUNCH, _CLUSTER, _HALVES, _TILE, _TILE_AREA = 2810.0, 584.0, 732.0, 165.0, 1363.0
-# Operations that an SM multiplies in a nanosecond, in products of up to 1e9 multiply-adds, and by which power of their
-# number clocks are lower. The rates of swapped tiles, of those of one warpgroup, of the warp-specialised variant.
+# Operations that an SM multiplies in a nanosecond in small products; the rate falls with this power of 1 + the
+# multiply-adds of the product / 1e9. The rates of swapped tiles, of those of one warpgroup, of the warp-specialised
+# variant.
 _MULTIPLIED, _THROTTLED = 8250.0, 0.055
 _SWAPPED, _ALONE, _SPECIALISED = 0.987, 0.942, 1.03
 # Bytes a nanosecond that an SM asks for, and how much more they count by the pitch of their rows.
 _ASKED, _BY_PITCH = 280.1, (1.0, 1.89, 1.89, 4.13)
 # Bytes a nanosecond that L2 and DRAM deliver.
 _L2, _DRAM = 27_674.0, 4473.0
-# Nanoseconds until a load arrives, of CTAs alone and of those that wait for others. How much longer two along N take.
+# Nanoseconds until a load arrives, of CTAs alone and of those that wait for others; as many loads as there are stages
+# are on the way at once. How much longer two CTAs along N take.
 _WAIT, _WAIT_TOGETHER, _ALONG_N = 1019.0, 1138.0, 1.04
 # Stream-K: nanoseconds of a launch and of each further part of a tile, and its rate.
 _STREAM, _STREAM_PART, _STREAM_RATE = 4837.0, 774.0, 0.949
@@ -72,21 +78,21 @@ class Frame(NamedTuple):
     def config(self, shape: Shape, sms: int) -> dict[str, Any]:
         """Return what a frame fixes of a configuration on a chip with so many SMs."""
         fixed = {**self._asdict(), "block_k": 64, "subtiles": 1, "tma": 1}
-        fixed["programs"] = resident((self.cluster_m, self.cluster_n), sms)
-        if self.variant == WARP_SPECIALISED:
-            return {**fixed, "num_warps": 4, "num_stages": PIPELINED_STAGES[self.block_m, self.block_n]}
-        fixed["num_warps"] = (self.block_n if self.swap_ab else self.block_m) // 16
-        return {**fixed, "num_stages": _stages(self, shape)}
+        groups = 1 if self.variant == WARP_SPECIALISED else (self.block_n if self.swap_ab else self.block_m) // 64
+        return {
+            **fixed, "programs": resident((self.cluster_m, self.cluster_n), sms), "num_warps": 4 * groups,
+            "num_stages": _stages(self, shape),
+        }  # fmt: skip
 
 
 def specialised_frames() -> Iterator[Frame]:
     """Yield the frames of the warp-specialised variant."""
-    yield from (Frame(*tile, variant=WARP_SPECIALISED) for tile in PIPELINED_STAGES)
+    yield from (Frame(*tile, variant=WARP_SPECIALISED) for tile in _PIPELINED_STAGES)
 
 
 def plain_frames() -> Iterator[Frame]:
     """Yield the frames whose A and B are not swapped. A split in two, and stream-K without clusters, never paid."""
-    yield from (Frame(*tile) for tile in _SMALL_TILES)
+    yield from (Frame(*tile) for tile in SMALL_TILES)
     for stream_k, clusters in ((0, CLUSTERS), (1, CLUSTERS[1:])):
         for cluster, tile in itertools.product(clusters, CLUSTER_TILES):
             yield Frame(*tile, *cluster, stream_k=stream_k)
@@ -125,31 +131,29 @@ def nanoseconds(frame: Frame, shape: Shape, sms: int, *, even_rows: bool, copied
     """Return about how long a frame takes for a shape.
 
     even_rows: whether the CUDA C++ gives all tiles the same rows instead of whole tiles and a rest. copied: whether the
-    launch begins behind a copy of the operands, which hides what clusters wait for.
+    launch begins behind a copy of the operands, which hides what clusters wait for. Stream-K with fewer tiles than
+    clusters is counted as if it did not divide them, unless operands are copied: split_k, which cannot read copies, was
+    faster.
     """
     m, n, k = (shape[size] for size in "MNK")
     block_m, block_n, rows, cols, swap, split, stream, variant = frame
     clusters = ceil_div(m, rows * block_m) * ceil_div(n, cols * block_n)
     shared = clusters / (resident((rows * split, cols), sms) // (rows * cols * split))
-    # Of fewer tiles than clusters each is added up from many parts, where split_k is faster; it reads no copies.
     waves = shared if stream and (shared > 1 or copied) else float(math.ceil(shared))
     # Of a tile's rows all are multiplied, but only those are loaded that it stores.
-    loaded = block_m
-    if even_rows and variant == CUDA:
-        step = 8 * cols if swap else 16
-        loaded = step * ceil_div(m, step * rows * ceil_div(m, rows * block_m))
+    loaded = tile_rows(frame._asdict(), m) if even_rows and variant == CUDA else block_m
     of_a, of_b, steps = 128 * loaded, 128 * block_n, ceil_div(k, 64) / split
     together = rows * cols > 1 and not copied
     rate = _MULTIPLIED / throttled(shape) * (_STREAM_RATE if stream else 1)
     if swap:
         rate *= _ALONE if block_n == 64 else _SWAPPED
-    elif variant == WARP_SPECIALISED:
-        rate *= _SPECIALISED
+    elif variant != CUDA:
+        rate *= _SPECIALISED if variant == WARP_SPECIALISED else _GENERIC_TILES[block_m, block_n][1]
     each = _joined(
         _POWER_SM,
         128 * block_m * block_n / rate,
         (_BY_PITCH[pitch(k)] * of_a / cols + _BY_PITCH[pitch(n)] * of_b / rows) / _ASKED,
-        (_WAIT_TOGETHER if together or split > 1 else _WAIT) / max(_stages(frame, shape), 3),
+        (_WAIT_TOGETHER if together or split > 1 else _WAIT) / _stages(frame, shape),
     )
     loop = _joined(
         _POWER,
@@ -165,17 +169,6 @@ def nanoseconds(frame: Frame, shape: Shape, sms: int, *, even_rows: bool, copied
     return taken + (_CLUSTER if together else 0) + (_HALVES if split > 1 else 0)
 
 
-def generic_nanoseconds(shape: Shape, sms: int) -> float:
-    """Return the same for the generic variant on sm_90, whose largest tiles the warp-specialised one has too."""
-    steps, slowed = ceil_div(shape["K"], 64), throttled(shape)
-    times = []
-    for block_m, block_n, *_, rate in TILES["sm_90"][2:]:
-        waves = math.ceil(ceil_div(shape["M"], block_m) * ceil_div(shape["N"], block_n) / sms)
-        multiplied = 128 * block_m * block_n * slowed / _MULTIPLIED / rate
-        times.append((waves + EDGE) * steps * max(multiplied, 128 * (block_m + block_n) / _ASKED))
-    return _LAUNCH + min(times)
-
-
 def _joined(power: float, *times: float) -> float:
     """Return the time of what happens at once: the longest and some of the others."""
     longest = max(times)
@@ -186,16 +179,17 @@ def _stages(frame: Frame, shape: Shape) -> int:
     """Return the stages of a frame: as many as fit and are worth having."""
     block_m, block_n, split = frame.block_m, frame.block_n, frame.split_k
     if frame.variant == WARP_SPECIALISED:
-        return PIPELINED_STAGES[block_m, block_n]
+        return _PIPELINED_STAGES[block_m, block_n]
+    if frame.variant == GENERIC:
+        return _GENERIC_TILES[block_m, block_n][0]
     most = _STAGES
     if frame.swap_ab and block_m <= _SHALLOW_ROWS:
         most = _DEEP_STAGES
     elif frame.swap_ab and block_n == _DEEP_COLUMNS and block_m <= _DEEP_ROWS:
-        if shape["M"] > block_m:
-            most = _DEEP_STAGES if split == 1 else _STAGES
-        else:
+        most = _DEEP_STAGES
+        if shape["M"] <= block_m:
             asked = ceil_div(shape["N"], block_n) * split * 128 * (block_m + block_n)
-            most = min(max(round(_ASKED_OF_DRAM / asked), _STAGES), _DEEP_STAGES)
+            most = min(max(round(_ASKED_OF_DRAM / asked), _STAGES), most)
     # Warps store through two buffers of 16 rows by 64 columns; where tiles are halves, these lie where stages were.
     stored = 0 if split > 1 else 4096 * (block_n if frame.swap_ab else block_m) // 16
     return min(most, (SHARED_BYTES["sm_90"] - stored) // (128 * (block_m + block_n) + 16))

@@ -1,6 +1,6 @@
 """Chooses launch configurations of C = A · B with an epilogue: the variant and tile that take least time by a model.
 
-docs/notes/gemm.md has the measurements that the constants are fitted to. Imports neither torch nor triton.
+Imports neither torch nor triton.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ledger.records import Dtype
 from ledger.roofline import DTYPE_BYTES
 
 from .gemm import Gemm
-from .gemm_config import CLUSTERS, CUDA, GENERIC, WARP_SPECIALISED, Settings, group_rows
+from .gemm_config import CLUSTERS, CUDA, GENERIC, GROUP, WARP_SPECIALISED, Settings, group_rows, resident
 from .gemm_frames import (
     CLUSTER_TILES,
+    SMALL_TILES,
     Frame,
-    generic_nanoseconds,
     nanoseconds,
     plain_frames,
     specialised_frames,
@@ -29,8 +29,8 @@ from .gemm_frames import (
 )
 from .targets import ceil_div, sms_of
 
-# Of aligned products: by how much residues exceed the time of their model beside the others; nanoseconds of a second
-# launch, the mean of those that overlap and those that do not.
+# Of aligned products: the measured time of residues over that of their model; nanoseconds that split_k takes for its
+# second launch, the mean of launches that overlap the first and that do not.
 _RESIDUES, _SECOND = 1.1, 500.0
 # K up to which dividing it made no product faster.
 _SHORT_INNER = 512
@@ -101,18 +101,21 @@ class RuledGemm(Gemm):
         if self.split_k and shape["K"] > _SHORT_INNER and self.split_k.serves(shape, dtype, target):
             divided = self.split_k.fastest(generic, shape)
             choices += [(divided[0] + _SECOND, divided[1])] if divided else []
-        copied = self.pads(shape, dtype, target)
-        if copied:
-            shape = self.padded(shape, dtype)
-            generic = self.generic_config(shape, dtype, target)
+        seen, copied = self._seen(shape, dtype, target)
+        generic = self.generic_config(seen, dtype, target)
         if target == "sm_90" and DTYPE_BYTES[dtype] == 2 and generic["tma"]:
-            choices += self._framed(generic, shape, sms, copied=copied)
+            choices += self._framed(generic, seen, sms, copied=copied)
         return min(choices, key=lambda choice: choice[0])[1] if choices else generic
+
+    def _seen(self, shape: Shape, dtype: Dtype, target: str) -> tuple[Shape, bool]:
+        """Return a shape with the row pitches that TMA sees, and whether operands are copied for that."""
+        copied = self.pads(shape, dtype, target)
+        return (self.padded(shape, dtype) if copied else shape), copied
 
     def _framed(
         self, generic: dict[str, Any], shape: Shape, sms: int, *, copied: bool
     ) -> list[tuple[float, dict[str, Any]]]:
-        """Return the frame that takes the least time, and where there is no CUDA C++ the generic variant."""
+        """Return nanoseconds and configurations: of the fastest frame, and without CUDA C++ of the generic variant."""
 
         def taken(frame: Frame) -> float:
             return nanoseconds(frame, shape, sms, even_rows=self._even_rows, copied=copied)
@@ -122,18 +125,23 @@ class RuledGemm(Gemm):
         frames = [*self._cuda_frames(shape, sms, copied=copied), *([] if early else specialised_frames())]
         best = min(frames, key=taken)
         choices = [(taken(best), _config(generic, best, shape, sms))]
-        return choices if self.cluster else [*choices, (generic_nanoseconds(shape, sms), generic)]
+        if not self.cluster:
+            choices.append((taken(Frame(generic["block_m"], generic["block_n"], variant=GENERIC)), generic))
+        return choices
 
     @property
     def _even_rows(self) -> bool:
         return bool(self.cluster and self.cluster.even_tiles)
 
     def _cuda_frames(self, shape: Shape, sms: int, *, copied: bool) -> Iterator[Frame]:
-        """Yield the frames of the CUDA C++ that the rule weighs."""
-        if self.cluster:
-            yield from plain_frames()
-        if self.cluster and self.cluster.swaps:
-            yield from swapped_frames(shape, sms, copied=copied)
+        """Yield the frames of the CUDA C++ that the rule weighs, of those whose clusters a chip holds."""
+        if not self.cluster:
+            return
+        swapped = swapped_frames(shape, sms, copied=copied) if self.cluster.swaps else ()
+        for frame in itertools.chain(plain_frames(), swapped):
+            rows, cols, split = frame.cluster_m, frame.cluster_n, frame.split_k
+            if resident((rows * split, cols), sms) >= rows * cols * split:
+                yield frame
 
     def candidates(self, shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
         """Yield the configurations that may be worth timing: tiles of all variants, as many stages as fit."""
@@ -144,7 +152,7 @@ class RuledGemm(Gemm):
             for one in self.deepest(config, dtype, target):
                 yield self.candidate(one, shape, dtype)
 
-        plain = {**own, **self.cuda_defaults}
+        plain: dict[str, Any] = {**own, **self.cuda_defaults, "programs": sms, "group_m": GROUP}
         if self.few_rows and self.few_rows.serves(shape["M"], dtype, target):
             for config in self.few_rows.candidates(plain, shape):
                 yield self.candidate(config, shape, dtype)
@@ -152,13 +160,17 @@ class RuledGemm(Gemm):
             for config in self.residues.candidates(plain, shape):
                 yield self.candidate(config, shape, dtype)
         if self.split_k and self.split_k.serves(shape, dtype, target):
-            for config in self.split_k.candidates({**plain, "programs": sms}, shape):
+            for config in self.split_k.candidates(plain, shape):
                 yield self.candidate(config, shape, dtype)
         if target == "sm_90" and own["tma"] and DTYPE_BYTES[dtype] == 2:
             again = variations(own, {"group_m": (2, 4, 6, 8, 12), "pdl": (0, 1)}) if own["variant"] == CUDA else ()
-            swapped = (frame for frame in self._cuda_frames(shape, sms, copied=True) if frame.swap_ab)
+            seen, copied = self._seen(shape, dtype, target)
+            # In every cluster, as if operands were copied.
+            swapped = (frame for frame in self._cuda_frames(seen, sms, copied=True) if frame.swap_ab)
             swaps = heapq.nsmallest(
-                _SWAPPED_OFFERED, swapped, key=lambda frame: nanoseconds(frame, shape, sms, even_rows=self._even_rows)
+                _SWAPPED_OFFERED,
+                swapped,
+                key=lambda frame: nanoseconds(frame, seen, sms, even_rows=self._even_rows, copied=copied),
             )
             for frame in (*(_cluster_frames() if self.cluster else ()), *swaps):
                 yield self.candidate(_config(plain, frame, shape, sms), shape, dtype)
@@ -183,6 +195,7 @@ def _config(config: Settings, frame: Frame, shape: Shape, sms: int) -> dict[str,
 
 def _cluster_frames() -> Iterator[Frame]:
     """Yield the tiles of the CUDA C++ in every cluster, whole, stream-K and split."""
+    yield from (Frame(*tile) for tile in SMALL_TILES)
     for tile, cluster in itertools.product(CLUSTER_TILES, CLUSTERS):
         for split_k, stream_k in ((1, 0), (1, 1), (2, 0)):
             yield Frame(*tile, *cluster, split_k=split_k, stream_k=stream_k)

@@ -36,16 +36,16 @@ _SUM_THREADS = 128
 _MOST_SUMS = 2**31 - 1
 # The least rows of a swapped tile of several that the rule weighs; CTAs for each SM, at most.
 _LEAST_ROWS, _MOST_WAVES = 24, 2
-# The time of a configuration, fitted to 4,000 times of 370 shapes on an H200 (docs/notes/gemm.md). Nanoseconds: of both
-# launches, of a further wave, of each row or column whose sums a warpgroup stores. Clocks of wgmma in a nanosecond, in
-# small products. Bytes a nanosecond: that arrive at an SM, that L2 and DRAM deliver, of sums written and read. How much
-# more operands count where they arrive, by the pitch of their rows; the power of the number of neighbours by which
-# fewer bytes of A are read; the power by which times join.
+# The time of a configuration, fitted to 4,300 times of 600 shapes on an H200 (benchmarks/README.md). Nanoseconds: of
+# both launches, of a further wave, of each row or column whose sums a warpgroup stores. Clocks of wgmma in a
+# nanosecond, in small products. Bytes a nanosecond: that arrive at an SM, that L2 and DRAM deliver, of sums written and
+# read. How much more operands count where they arrive, by the pitch of their rows; the power of the number of
+# neighbours by which fewer bytes of A are read; the power by which times join.
 _LAUNCHES, _WAVE, _STORED = 3248.0, 1810.0, 6.44
 _MULTIPLIED = 1.867
 _ARRIVING, _L2, _DRAM, _ADDED = 161.7, 5616.0, 4641.0, 4361.0
 _BY_PITCH, _SHARED, _POWER = (1.0, 1.34, 1.69, 3.09), 0.608, 3.42
-# Nanoseconds of the second launch where it does not overlap, and clocks in one.
+# For `ledger tune`: nanoseconds of a second launch that does not overlap; bytes of sums and clocks in a nanosecond.
 _SECOND, _SUMMED, _CLOCKS = 570.0, 4720.0, 1.5
 # As many configurations as `ledger tune` is offered.
 _OFFERED = 24

@@ -68,9 +68,11 @@ def reviewed(path: Path) -> dict[str, Any]:
         own = config_name(load_kernel("matmul").kernel.config(row["shape"], row["dtype"], "sm_90"))
         best = config_name(row["fastest"][0]["config"])
         runs = [run for run in later(row["shape"], row["dtype"]) if {own, best} <= run.keys()]
-        return bool(runs) and all(run[own] <= 1.005 * run[best] for run in runs)
+        return own != best and bool(runs) and all(run[own] <= 1.005 * run[best] for run in runs)
 
-    return {**document, "rows": [row for row in document["rows"] if not is_level(row)]}
+    rows = [row for row in document["rows"] if not is_level(row)]
+    assert rows
+    return {**document, "rows": rows}
 
 
 def candidate(**changes: Any) -> Candidate:
@@ -168,7 +170,7 @@ def test_the_fastest_is_kept_though_a_bound_that_nothing_reaches_is_a_third_lowe
 
 
 def tuned(name: str) -> Kernel:
-    """Return a kernel as it was tuned: back to back, where early launches gain, and of matmul's tiles pairs."""
+    """Return a kernel as it was tuned: back to back, where early launches gain."""
     kernel = load_kernel(name).kernel
     if name != "matmul":
         return kernel
@@ -183,7 +185,7 @@ def tuned(name: str) -> Kernel:
 
 @pytest.mark.parametrize("path", REVIEWED, ids=lambda path: path.stem)
 def test_what_a_reviewed_file_found_fastest_is_kept(path: Path) -> None:
-    document = reviewed(path)
+    document = json.loads(path.read_text(encoding="utf-8"))
     kernel, profile = tuned(document["kernel"]), load_hardware(document["hardware"])
     for one in document["rows"]:
         choice = choose(kernel, profile, shape=one["shape"], dtype=one["dtype"])

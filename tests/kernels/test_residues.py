@@ -58,7 +58,7 @@ def _maps(trial: Trial, classes: int, monkeypatch: pytest.MonkeyPatch) -> list[i
     """Return of each class the first element, rows, columns and pitch of its tensor map."""
     torch = pytest.importorskip("torch")
     residues = pytest.importorskip("ledger.kernels.common.gemm_residues")
-    monkeypatch.setattr(residues, "tensor_map", lambda tensor, box: tensor)
+    monkeypatch.setattr(residues, "tensor_map", lambda tensor, box, *, promotion: tensor)
     b = torch.empty(trial.shape["K"], trial.shape["N"], dtype=torch.float16)
     found = [(t.storage_offset(), *t.shape, t.stride(0)) for t in residues._maps_of_classes(b, classes)]
     assert all(first % 8 == 0 and pitch % 8 == 0 for first, *_, pitch in found)

@@ -66,6 +66,14 @@ def test_persistent_ctas_are_as_many_as_the_sms(name: str, shape: Any, dtype: An
         assert ahead.programs == chip.sms
 
 
+def test_products_run_on_a_chip_that_holds_no_cluster_of_four() -> None:
+    kernel, few = load_kernel("matmul").kernel, Target("sm_90", 3)
+    for shape in ({"M": 16, "N": 4096, "K": 4096}, {"M": 1000, "N": 1512, "K": 2056}, {"M": 333, "N": 7001, "K": 2500}):
+        config = kernel.config(shape, "fp16", few)
+        kernel.check_config(config, shape, "fp16", few)
+        assert config["cluster_m"] * config["cluster_n"] <= 2
+
+
 def test_clusters_of_four_leave_sms_idle() -> None:
     assert [gemm_config.resident(cluster, 132) for cluster in ((1, 1), (2, 1), (4, 1), (2, 2))] == [132, 132, 120, 120]
     assert [gemm_config.resident((4, 1), sms) for sms in (114, 78)] == [100, 68]

@@ -215,7 +215,7 @@ def test_launches_of_split_k_are_prepared_for_their_tensors(monkeypatch: pytest.
         prepared.append(given)
         return lambda: done.append(entry)
 
-    monkeypatch.setattr(made, "tensor_map", lambda tensor, box: (tensor, box))
+    monkeypatch.setattr(made, "tensor_map", lambda tensor, box, *, promotion: (tensor, box))
     monkeypatch.setattr(made, "prepare_ahead", lambda ahead, given, **more: recorded(ENTRY, ahead, given, more))
     monkeypatch.setattr(made, "prepare_cuda", lambda source, **more: recorded(SUM, source, more))
     a, b, bias, out = (torch.zeros(dims, dtype=torch.float16) for dims in ((100, 328), (328, 152), (152,), (100, 152)))
