@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -47,15 +48,15 @@ REVIEWED = sorted((ROOT / "benchmarks" / "tuning").glob("*.json"))
 TUNED = [name for name in kernel_names() if load_kernel(name).kernel.candidates is not None]
 
 
-def later(shape: Mapping[str, int], dtype: str) -> list[dict[str, float]]:
-    """Return times of matmul by configuration, of each later run that has a shape."""
+@cache
+def later_runs() -> list[tuple[dict[str, Any], dict[str, float]]]:
+    """Return rows of later runs of matmul, each with its times by configuration."""
     draws, times = (
         json.loads((ROOT / "benchmarks" / name).read_text(encoding="utf-8"))["rows"]
         for name in ("matmul-draws-3.json", "matmul-times-h200.json")
     )
     runs = [(row, {one["config"]: one["chain"] for one in (row.get("before"), row["now"]) if one}) for row in draws]
-    runs += [(row, row["us"]) for row in times]
-    return [taken for row, taken in runs if (row["shape"], row["dtype"]) == (shape, dtype)]
+    return [*runs, *((row, row["us"]) for row in times)]
 
 
 def reviewed(path: Path) -> dict[str, Any]:
@@ -67,7 +68,8 @@ def reviewed(path: Path) -> dict[str, Any]:
     def is_level(row: dict[str, Any]) -> bool:
         own = config_name(load_kernel("matmul").kernel.config(row["shape"], row["dtype"], "sm_90"))
         best = config_name(row["fastest"][0]["config"])
-        runs = [run for run in later(row["shape"], row["dtype"]) if {own, best} <= run.keys()]
+        same = [taken for run, taken in later_runs() if all(run[key] == row[key] for key in ("shape", "dtype"))]
+        runs = [taken for taken in same if {own, best} <= taken.keys()]
         return own != best and bool(runs) and all(run[own] <= 1.005 * run[best] for run in runs)
 
     rows = [row for row in document["rows"] if not is_level(row)]
@@ -189,8 +191,8 @@ def test_what_a_reviewed_file_found_fastest_is_kept(path: Path) -> None:
     kernel, profile = tuned(document["kernel"]), load_hardware(document["hardware"])
     for one in document["rows"]:
         choice = choose(kernel, profile, shape=one["shape"], dtype=one["dtype"])
-        # Early launches and groups of rows are offered for the rule's own tile alone.
-        beside = {} if one["fastest"][0]["config"].get("variant") != "cuda" else {"pdl": 0, "group_m": 0}
+        # Of matmul early launches and groups of rows are offered for the rule's own tile alone.
+        beside = {"pdl": 0, "group_m": 0} if document["kernel"] == "matmul" else {}
         fastest = {**one["fastest"][0]["config"], **beside}
         assert fastest in [{**kept.config, **beside} for kept in choice.kept]
 
