@@ -13,6 +13,7 @@
 //     rows of a tile come in multiples of 8.
 //   EVEN_TILES: the rows of C are divided evenly among the tiles, tile_rows each, at most BLOCK_M.
 //   PREPARES_A: the kernel writes A itself (cluster_gemm_kernel.cuh).
+//   STORES_IN_RING: a CTA has one tile, whose result leaves through the ring: more stages fit.
 //   FP8: e4m3 operands with fp16 results; accumulators are promoted every 128 products.
 //   DIRECT: rows of C are no multiple of 16 bytes, which the TMA cannot store: c is its address, and lanes store it.
 #pragma once
@@ -29,6 +30,9 @@
 #define TILE_ROWS tile_rows
 #else
 #define TILE_ROWS BLOCK_M
+#endif
+#ifndef STORES_IN_RING
+#define STORES_IN_RING 0
 #endif
 #ifndef FP8
 #define FP8 0
@@ -60,13 +64,16 @@ constexpr int GROUPS = (SWAPPED ? BLOCK_N : BLOCK_M) / 64;    // warpgroups that
 constexpr int ACC = (SWAPPED ? BLOCK_M : BLOCK_N) / 2;   // accumulators of a thread
 constexpr int CONSUMERS = 4 * GROUPS, LOADER = CONSUMERS;     // warps
 constexpr int THREADS = 32 * CONSUMERS;                  // of the warps that multiply
+// Registers of a thread: at launch, then of the warps that load, and the rest of the same sum of those that multiply.
+constexpr int AT_LAUNCH = 65536 / (THREADS + 128) / 8 * 8, LOADING = GROUPS == 2 ? 40 : GROUPS == 3 ? 32 : 24;
+constexpr int MULTIPLYING = (AT_LAUNCH * (THREADS + 128) - LOADING * 128) / THREADS / 8 * 8;
 constexpr int PLACES = ROWS * COLS;                      // CTAs of a cluster that multiply the same steps
 constexpr u32 K_BYTES = 128;                             // of a row of a stage: the width of the swizzle
 constexpr u32 A_BYTES = BLOCK_M * K_BYTES, B_BYTES = BLOCK_N * K_BYTES, STAGE_BYTES = A_BYTES + B_BYTES;
 // Store buffers of 16 rows by 64 columns, two for each warp; with SWAPPED two of 64 rows for each warpgroup.
 constexpr u32 RING = STAGES * STAGE_BYTES, C_BYTES = 2048;
 // With SPLIT the accumulators of the other part, and then the result, take the place of the ring.
-constexpr u32 C_AT = SPLIT > 1 ? THREADS * ACC * 2 : RING, C_END = C_AT + CONSUMERS * 2 * C_BYTES;
+constexpr u32 C_AT = SPLIT > 1 ? THREADS * ACC * 2 : STORES_IN_RING ? 0 : RING, C_END = C_AT + CONSUMERS * 2 * C_BYTES;
 constexpr u32 BARRIERS_AT = C_END > RING ? C_END : RING;
 
 // Lets the CTA of a rank load into a stage again that this warp has read.
@@ -74,6 +81,9 @@ DEVICE void release(u32 empty, int rank) {
     if (PLACES * SPLIT > 1) arrive_at_rank(empty, rank);
     else arrive(empty);
 }
+
+// Of all warps that multiply.
+DEVICE void barrier_of_multiplying() { asm volatile("bar.sync 8, %0;" :: "n"(THREADS) : "memory"); }
 
 // The tile schedule of a cluster, the same for its loader and for the warps that multiply: whole tiles one after the
 // other, then, with STREAM, its share of the steps of the last tiles, which all clusters divide evenly.

@@ -58,8 +58,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
     };
 
     if (warp >= CONSUMERS) {
-        if (GROUPS == 2) decrease_registers<40>();
-        if (GROUPS == 3) decrease_registers<32>();
+        if (GROUPS > 1) decrease_registers<LOADING>();
 #if PREPARES_A
         if (warp == LOADER) {
             Walk walk(tiles_m * tiles_n, steps, cluster_of_this(), gridDim.x / (PLACES * SPLIT), part);
@@ -72,10 +71,11 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
         if (warp == LOADER && elected()) {
             Walk walk(tiles_m * tiles_n, steps, cluster_of_this(), gridDim.x / (PLACES * SPLIT), part);
             int s = 0, phase = 1;
-            const u32 a_mask = (COLS == 2 ? 1 | 1 << ROWS : 1) << beside, b_mask = ((1 << ROWS) - 1) << above;
+            // One bit for each CTA beside this one.
+            const u32 a_mask = ((1 << ROWS * COLS) - 1) / ((1 << ROWS) - 1) << beside, b_mask = ((1 << ROWS) - 1) << above;
             while (walk.advance()) {
                 place(walk.tile);
-                const int share = TILE_ROWS / COLS * right;
+                const int share = TILE_ROWS / COLS * right, blocks = TILE_ROWS / 8;
 #pragma unroll 1
                 for (int i = walk.first; i < walk.last; ++i) {
                     wait(empty(s), phase);
@@ -83,8 +83,12 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
                     const u32 a = ring + s * STAGE_BYTES, b = a + A_BYTES;
                     if (COLS == 1) {
                         load(a, &a_map, i * BLOCK_K, row, full(s));
-                    } else {
+                    } else if (COLS == 2) {
                         load_for(a_mask, a + share * K_BYTES, &a_map, i * BLOCK_K, row + share, full(s));
+                    } else {
+                        // Blocks of 8 rows, which need not divide evenly.
+                        for (int o = blocks * right / COLS; o < blocks * (right + 1) / COLS; ++o)
+                            load_for(a_mask, a + o * 8 * K_BYTES, &a_map, i * BLOCK_K, row + o * 8, full(s));
                     }
                     if (FP8 && ROWS == 1) {
                         load(b, &b_map, i * BLOCK_K, col, full(s));
@@ -119,8 +123,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
         __syncwarp();
         if (SPLIT > 1) { cluster_barrier(); cluster_barrier(); }
     } else {
-        if (GROUPS == 2) increase_registers<232>();
-        if (GROUPS == 3) increase_registers<160>();
+        if (GROUPS > 1) increase_registers<MULTIPLYING>();
         const int group = warp / 4, thread = thread_id(), lane = thread % 32;
         // A warpgroup takes 64 rows of A, or with SWAPPED 64 columns of B, and all of the other operand.
         const u32 a_own = SWAPPED ? 0 : group * 8192, b_own = A_BYTES + (SWAPPED ? group * 8192 : 0);
@@ -139,7 +142,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
         const int cluster = cluster_of_this();
         Walk walk(tiles_m * tiles_n, steps, cluster, gridDim.x / (PLACES * SPLIT), part);
         // The CTAs that load something for this one, one for each lane.
-        const int loader = lane < ROWS ? above + lane : beside + (1 - right) * ROWS;
+        const int other = lane - ROWS, loader = lane < ROWS ? above + lane : beside + (other + (other >= right)) * ROWS;
         int s = 0, phase = 0, turn = 0;
         while (walk.advance()) {
             float acc[ACC];
@@ -235,6 +238,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
             pin(acc);
             if ((SPLIT == 1 || walk.first < walk.last) && lane < ROWS + COLS - 1) release(empty(before), loader);
 #endif
+            // All warps have read the stages that results overwrite.
+            if (STORES_IN_RING) barrier_of_multiplying();
             if (SPLIT > 1) exchange(acc, ring, thread, part, (rank + PLACES) % (PLACES * SPLIT));
 
             if (STREAM && walk.last < walk.steps) {

@@ -232,7 +232,7 @@ class Gemm(Family):
         configs.check_target(self.name, target, tuple(self.tiles), lacks=self.lacks)
         configs.check_bf16(self.name, dtype, target)
         if variant == CUDA and self.cluster:
-            self.cluster.check(config, dtype, target)
+            self.cluster.check(config, shape, dtype, target)
         elif variant == FEW_ROWS and self.few_rows:
             self.few_rows.check(config, shape, dtype, target)
         elif variant == RESIDUES and self.residues:

@@ -17,7 +17,18 @@ from ledger.roofline import DTYPE_BYTES
 
 from . import configs
 from .cuda import Argument, CudaSource, prepare_cuda, tensor_map
-from .gemm_config import Settings, cluster_of, cuda_ctas, cuda_threads, row_step, shared_bytes, swapped, tile_rows
+from .gemm_config import (
+    Settings,
+    cluster_of,
+    cuda_ctas,
+    cuda_threads,
+    cuda_tiles,
+    row_step,
+    shared_bytes,
+    stores_in_ring,
+    swapped,
+    tile_rows,
+)
 from .targets import TMA_ALIGNMENT, ceil_div
 from .wgmma import Kind, Wgmma, wgmma_header
 
@@ -56,15 +67,16 @@ class ClusterGemm:
     divided_clocks: int = DIVIDED_CLOCKS
     more_shared_bytes: int = 0
 
-    def check(self, config: Settings, dtype: Dtype, target: str) -> None:
+    def check(self, config: Settings, shape: Shape, dtype: Dtype, target: str) -> None:
         """Check a configuration with variant cuda. Raises: InputError."""
         (rows, cols), split, what = cluster_of(config), config["split_k"], f"{self.name}: variant is cuda"
         if target != "sm_90" or dtype not in _KINDS:
             raise InputError(f"{what} on {target} in {dtype}; expected sm_90 and fp16 or bf16")
-        if not 1 <= rows <= 5 or cols not in (1, 2) or split not in (1, 2) or rows * cols * split > 8:
+        widths, said = ((1, 2, 4), "1, 2 or 4") if swapped(config) else ((1, 2), "1 or 2")
+        if not 1 <= rows <= 5 or cols not in widths or split not in (1, 2) or rows * cols * split > 8:
             raise InputError(
                 f"{what} with cluster_m {rows}, cluster_n {cols} and split_k {split}; expected cluster_m 1 to 5, "
-                "cluster_n 1 or 2, split_k 1 or 2, and a product of at most 8"
+                f"cluster_n {said}, split_k 1 or 2, and a product of at most 8"
             )
         configs.check_flags(self.name, config, "stream_k", "pdl", *(["swap_ab"] if self.swaps else []))
         if config["stream_k"] and split > 1:
@@ -76,6 +88,13 @@ class ClusterGemm:
             raise InputError(f"{what}; expected {', '.join(f'{k} {v}' for k, v in fixed.items())}")
         if config["num_stages"] < 2 or config["programs"] < rows * cols:
             raise InputError(f"{what}; expected at least 2 stages and {rows * cols} programs")
+        if stores_in_ring(config, DTYPE_BYTES[dtype]) and (
+            config["stream_k"] or cuda_tiles(config, shape) > config["programs"]
+        ):
+            raise InputError(
+                f"{what} with {config['num_stages']} stages, which leave no room for results beside them; expected "
+                "fewer, or no more tiles than programs and stream_k 0"
+            )
 
     def _check_tile(self, config: Settings) -> None:
         block_m, block_n = config["block_m"], config["block_n"]
@@ -95,6 +114,7 @@ class ClusterGemm:
             "ROWS": config["cluster_m"], "COLS": config["cluster_n"], "SPLIT": config["split_k"],
             "STREAM": config["stream_k"], "BF16": int(dtype == "bf16"),
             **({"SWAPPED": int(swap)} if self.swaps else {}), **({"DIRECT": 1} if direct else {}),
+            **({"STORES_IN_RING": 1} if stores_in_ring(config, DTYPE_BYTES[dtype]) else {}),
         }  # fmt: skip
         # A is K-major, B is MN-major (K-major in fp8); swapped, B is the first operand.
         products = Wgmma(
@@ -154,6 +174,7 @@ class ClusterGemm:
         # A warp's 16 rows, of which parts end 8 each; where swapped, tiles begin at any multiple of 8.
         c_box = (8 if swapped(config) or config["split_k"] > 1 else 16), 64
         direct = out.shape[1] * _RESULT_BYTES % TMA_ALIGNMENT > 0
-        boxes = ((a, (rows // width, block_k)), (b, b_box), *([] if direct else [(out, c_box)]))
+        a_rows = 8 if width > 2 else rows // width
+        boxes = ((a, (a_rows, block_k)), (b, b_box), *([] if direct else [(out, c_box)]))
         maps: list[Argument] = [tensor_map(tensor, box, promotion=self.promotion) for tensor, box in boxes]
         return [*maps, *([out] if direct else [])]

@@ -14,7 +14,7 @@ from typing import Any
 
 from ledger.operations import Shape
 
-from .targets import ceil_div
+from .targets import SHARED_BYTES, ceil_div
 
 Settings = Mapping[str, Any]
 
@@ -64,10 +64,18 @@ def cuda_threads(config: Settings) -> int:
     return int(32 * config["num_warps"] + 128)
 
 
+def cuda_tiles(config: Settings, shape: Shape) -> int:
+    """Return the tiles of the CUDA C++: one for each CTA of as many clusters as cover the matrix."""
+    rows, cols = cluster_of(config)
+    return int(
+        rows * cols * ceil_div(shape["M"], rows * config["block_m"]) * ceil_div(shape["N"], cols * config["block_n"])
+    )
+
+
 def cuda_ctas(config: Settings, shape: Shape) -> int:
     """Return the CTAs of a launch of the CUDA C++."""
     rows, cols = cluster_of(config)
-    tiles = ceil_div(shape["M"], rows * config["block_m"]) * ceil_div(shape["N"], cols * config["block_n"])
+    tiles = cuda_tiles(config, shape) // (rows * cols)
     if config["split_k"] > 1:
         return int(rows * cols * config["split_k"] * tiles)
     pieces = tiles * ceil_div(shape["K"], config["block_k"]) if config["stream_k"] else tiles
@@ -75,8 +83,11 @@ def cuda_ctas(config: Settings, shape: Shape) -> int:
 
 
 def row_step(config: Settings) -> int:
-    """Return what the rows of tiles are a multiple of: those stored at once, 8 of each that shares them if swapped."""
-    return 8 * int(config["cluster_n"]) if swapped(config) else 16
+    """Return what the rows of tiles are a multiple of: those stored at once, if swapped those that one of two loads.
+
+    More than two load blocks of 8.
+    """
+    return (16 if config["cluster_n"] == 2 else 8) if swapped(config) else 16
 
 
 def tile_rows(config: Settings, n_rows: int) -> int:
@@ -96,6 +107,25 @@ def ring_bytes(config: Settings, element: int) -> int:
     return int(config["num_stages"] * element * config["block_k"] * (config["block_m"] + config["block_n"]))
 
 
+def store_bytes(config: Settings) -> int:
+    """Return the bytes through which results of the CUDA C++ leave.
+
+    Each warp that multiplies stores through two buffers of 16 rows by 64 columns, or four together through two of 64.
+    """
+    return int(config["num_warps"] * 2 * 16 * 64 * 2)
+
+
+def stores_in_ring(config: Settings, element: int) -> bool:
+    """Tell whether results of a swapped tile leave through the ring, beside which no room is left.
+
+    A CTA then has one tile.
+    """
+    if not swapped(config) or config["split_k"] > 1:
+        return False
+    needed: int = ring_bytes(config, element) + store_bytes(config) + 16 * config["num_stages"]
+    return needed > SHARED_BYTES["sm_90"]
+
+
 def few_rows_bytes(config: Settings) -> int:
     """Return the shared memory of a CTA of the variant few_rows, in bytes: all stages, of which a row takes 144."""
     return int(config["num_stages"] * 144 * (config["block_k"] + config["block_m"]))
@@ -107,10 +137,11 @@ def shared_bytes(config: Settings, element: int, output: int) -> int:
     if config["variant"] == FEW_ROWS:
         return few_rows_bytes(config)
     if config["variant"] == CUDA:
-        # Each warp that multiplies stores through two buffers of 16 rows by 64 columns, or four together through two
-        # of 64. Half of the accumulators of a split tile come from the other CTA, to where the ring was.
-        store = config["num_warps"] * 2 * 16 * 64 * 2
+        # Half of the accumulators of a split tile come from the other CTA, to where the ring was.
+        store = store_bytes(config)
         used = max(ring, 2 * tile + store) if config["split_k"] > 1 else ring + store
+        if stores_in_ring(config, element):
+            used = max(ring, store)
         return int(used + 16 * config["num_stages"])
     # With TMA the result leaves through a buffer of its own; without, through what the loop has left. The last terms
     # cover barriers.

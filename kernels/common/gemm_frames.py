@@ -22,16 +22,20 @@ CLUSTER_TILES = ((128, 256), (128, 128), (192, 192), (128, 192), (64, 256), (192
 SMALL_TILES = ((64, 64), (128, 64))
 """Tiles of the CUDA C++ for CTAs without clusters."""
 
-SWAPPED_ROWS = {64: 256, 128: 256, 192: 200}
+SWAPPED_ROWS = {64: 256, 128: 256, 192: 200, 256: 128, 320: 96}
 """Columns of tiles with A and B swapped -> the most rows: what wgmma multiplies at once, or whose sums stay in the
-registers that three groups of warps leave (as compiled ahead of time)."""
+registers that three groups of warps and more leave (as compiled ahead of time)."""
 
 # Tiles of the warp-specialised variant -> its stages; of the generic one -> its stages and rate.
 _PIPELINED_STAGES = {(128, 256): 3, (128, 128): 6}
 _GENERIC_TILES = {tile[:2]: (tile[4], tile[5]) for tile in TILES["sm_90"]}
-# Clusters of tiles with A and B swapped. They pay where rows begin within lines of L2, or where the launch starts
-# before a copy of the operands ends.
-_SWAPPED_CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2))
+# Clusters of tiles with A and B swapped. They pay where rows begin within lines of L2, or, but the last two, where the
+# launch starts before a copy of the operands ends.
+_SWAPPED_CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2), (1, 4), (2, 4))
+# Four along N were never faster with more tiles for each of them.
+_WAVES_OF_FOUR = 2
+# Columns from which on results leave no room beside enough stages, so that a CTA has one tile.
+_WIDE_COLUMNS = 256
 # The least rows of a swapped tile where several divide the rows of C.
 _SWAPPED_LEAST = 32
 # Halves, whose CTAs divide K, were fastest with so many columns, one tile of rows and a CTA for each SM at most.
@@ -39,24 +43,28 @@ _HALVES_COLUMNS = 64
 # Stages: at most the first. Swapped tiles of at most _SHALLOW_ROWS rows have _DEEP_STAGES; so do those of _DEEP_COLUMNS
 # columns and at most _DEEP_ROWS rows where several tiles divide the rows: their loads wait for L2 (up to 24% faster).
 # Where one such tile has all rows, loads wait for DRAM: as many stages as ask for _ASKED_OF_DRAM bytes on the chip.
-_STAGES, _DEEP_STAGES, _SHALLOW_ROWS = 8, 12, 32
-_DEEP_COLUMNS, _DEEP_ROWS, _ASKED_OF_DRAM = 64, 104, 14_500_000
+# With more than _FEW_ROWS rows of C, several tiles of rows, K beyond _LONG_INNER and a tile for each CTA, results lie
+# where stages were: as many stages as ask for _ASKED_OF_L2 bytes, at least _LEAST_STAGES (up to 8% faster; with one
+# tile of rows, a shorter K or more stages up to 6% slower).
+_STAGES, _DEEP_STAGES, _LEAST_STAGES, _SHALLOW_ROWS, _FEW_ROWS, _LONG_INNER = 8, 12, 4, 32, 64, 2048
+_DEEP_COLUMNS, _DEEP_ROWS, _ASKED_OF_DRAM, _ASKED_OF_L2 = 64, 104, 14_500_000, 26_900_000
 
-# The time of a frame, fitted to 11,000 times of 1,160 shapes of up to 6e11 multiply-adds on an H200.
-# Nanoseconds: of a launch; more of clusters, of halves; of a tile beside its steps, and more of one of 128 x 256.
-_LAUNCH, _CLUSTER, _HALVES, _TILE, _TILE_AREA = 2810.0, 584.0, 732.0, 165.0, 1363.0
+# The time of a frame, fitted to 12,000 times of 1,220 shapes of up to 6e11 multiply-adds on an H200.
+# Nanoseconds: of a launch; more of clusters, of halves; of a tile beside its steps, more of one of 128 x 256, of wide
+# ones.
+_LAUNCH, _CLUSTER, _HALVES, _TILE, _TILE_AREA, _WIDE_TILE = 2810.0, 765.0, 732.0, 165.0, 1363.0, 760.0
 # Operations that an SM multiplies in a nanosecond in small products; the rate falls with this power of 1 + the
-# multiply-adds of the product / 1e9. The rates of swapped tiles, of those of one warpgroup, of the warp-specialised
-# variant.
+# multiply-adds of the product / 1e9. The rates of swapped tiles, of those of one warpgroup, of wide ones, of the
+# warp-specialised variant.
 _MULTIPLIED, _THROTTLED = 8250.0, 0.055
-_SWAPPED, _ALONE, _SPECIALISED = 0.987, 0.942, 1.03
+_SWAPPED, _ALONE, _WIDE, _SPECIALISED = 0.987, 0.942, 0.83, 1.03
 # Bytes a nanosecond that an SM asks for, and how much more they count by the pitch of their rows.
-_ASKED, _BY_PITCH = 280.1, (1.0, 1.89, 1.89, 4.13)
+_ASKED, _BY_PITCH = 280.1, (1.0, 2.31, 2.63, 4.21)
 # Bytes a nanosecond that L2 and DRAM deliver.
 _L2, _DRAM = 27_674.0, 4473.0
 # Nanoseconds until a load arrives, of CTAs alone and of those that wait for others; as many loads as there are stages
 # are on the way at once. How much longer two CTAs along N take.
-_WAIT, _WAIT_TOGETHER, _ALONG_N = 1019.0, 1138.0, 1.04
+_WAIT, _WAIT_HALVES, _WAIT_TOGETHER, _ALONG_N = 1019.0, 1138.0, 1438.0, 1.04
 # Stream-K: nanoseconds of a launch and of each further part of a tile, and its rate.
 _STREAM, _STREAM_PART, _STREAM_RATE = 4837.0, 774.0, 0.949
 # The powers by which times join, in an SM and on the chip.
@@ -81,7 +89,7 @@ class Frame(NamedTuple):
         groups = 1 if self.variant == WARP_SPECIALISED else (self.block_n if self.swap_ab else self.block_m) // 64
         return {
             **fixed, "programs": resident((self.cluster_m, self.cluster_n), sms), "num_warps": 4 * groups,
-            "num_stages": _stages(self, shape),
+            "num_stages": _stages(self, shape, sms),
         }  # fmt: skip
 
 
@@ -101,14 +109,17 @@ def plain_frames() -> Iterator[Frame]:
 def swapped_frames(shape: Shape, sms: int, *, copied: bool) -> Iterator[Frame]:
     """Yield the frames with A and B swapped: the rows of C in any number of even shares. copied: as in nanoseconds."""
     n_rows = shape["M"]
-    clusters = _SWAPPED_CLUSTERS[: None if copied or pitch(shape["N"]) or pitch(shape["K"]) else 1]
+    clusters = _SWAPPED_CLUSTERS[: 4 if copied else None if pitch(shape["N"]) or pitch(shape["K"]) else 1]
     for (rows, cols), (block_n, most) in itertools.product(clusters, SWAPPED_ROWS.items()):
-        step = 8 * cols
+        step = 16 if cols == 2 else 8
         shares = (ceil_div(n_rows, rows * height) for height in range(step, most + 1, step))
         heights = {step * ceil_div(n_rows, step * rows * tiles) for tiles in shares}
         least = min(_SWAPPED_LEAST, max(heights))
         for block_m in sorted((height for height in heights if height >= least), reverse=True):
-            yield Frame(block_m, block_n, rows, cols, swap_ab=1)
+            frame = Frame(block_m, block_n, rows, cols, swap_ab=1)
+            wide_fits = block_n < _WIDE_COLUMNS or _has_room(frame, shape, sms)
+            if wide_fits and (cols < 4 or _waves(frame, shape, sms) <= _WAVES_OF_FOUR):
+                yield frame
     halves = 16 * ceil_div(n_rows, 16)
     if halves <= SWAPPED_ROWS[_HALVES_COLUMNS] and 2 * ceil_div(shape["N"], _HALVES_COLUMNS) <= sms:
         yield Frame(halves, _HALVES_COLUMNS, swap_ab=1, split_k=2)
@@ -138,7 +149,7 @@ def nanoseconds(frame: Frame, shape: Shape, sms: int, *, even_rows: bool, copied
     m, n, k = (shape[size] for size in "MNK")
     block_m, block_n, rows, cols, swap, split, stream, variant = frame
     clusters = ceil_div(m, rows * block_m) * ceil_div(n, cols * block_n)
-    shared = clusters / (resident((rows * split, cols), sms) // (rows * cols * split))
+    shared = _waves(frame, shape, sms)
     waves = shared if stream and (shared > 1 or copied) else float(math.ceil(shared))
     # Of a tile's rows all are multiplied, but only those are loaded that it stores.
     loaded = tile_rows(frame._asdict(), m) if even_rows and variant == CUDA else block_m
@@ -146,14 +157,14 @@ def nanoseconds(frame: Frame, shape: Shape, sms: int, *, even_rows: bool, copied
     together = rows * cols > 1 and not copied
     rate = _MULTIPLIED / throttled(shape) * (_STREAM_RATE if stream else 1)
     if swap:
-        rate *= _ALONE if block_n == 64 else _SWAPPED
+        rate *= _ALONE if block_n == 64 else _SWAPPED if block_n < _WIDE_COLUMNS else _WIDE
     elif variant != CUDA:
         rate *= _SPECIALISED if variant == WARP_SPECIALISED else _GENERIC_TILES[block_m, block_n][1]
     each = _joined(
         _POWER_SM,
         128 * block_m * block_n / rate,
         (_BY_PITCH[pitch(k)] * of_a / cols + _BY_PITCH[pitch(n)] * of_b / rows) / _ASKED,
-        (_WAIT_TOGETHER if together or split > 1 else _WAIT) / _stages(frame, shape),
+        (_WAIT_TOGETHER if together else _WAIT_HALVES if split > 1 else _WAIT) / _stages(frame, shape, sms),
     )
     loop = _joined(
         _POWER,
@@ -164,6 +175,8 @@ def nanoseconds(frame: Frame, shape: Shape, sms: int, *, even_rows: bool, copied
     if (rows, cols) == (1, 2):
         loop *= _ALONG_N
     taken = _LAUNCH + loop + waves * (_TILE + _TILE_AREA * block_m * block_n / (128 * 256))
+    if swap and block_n >= _WIDE_COLUMNS:
+        taken += _WIDE_TILE
     if stream:
         taken += _STREAM + _STREAM_PART * max(1 / shared - 1, 0)
     return taken + (_CLUSTER if together else 0) + (_HALVES if split > 1 else 0)
@@ -175,21 +188,42 @@ def _joined(power: float, *times: float) -> float:
     return float(longest * sum((time / longest) ** power for time in times) ** (1 / power))
 
 
-def _stages(frame: Frame, shape: Shape) -> int:
+def _waves(frame: Frame, shape: Shape, sms: int) -> float:
+    """Return how many tiles a cluster has, by halves the CTAs that divide one."""
+    rows, cols, split = frame.cluster_m, frame.cluster_n, frame.split_k
+    clusters = ceil_div(shape["M"], rows * frame.block_m) * ceil_div(shape["N"], cols * frame.block_n)
+    at_once = resident((rows * split, cols), sms) // (rows * cols * split)
+    return clusters / at_once if at_once else math.inf
+
+
+def _has_room(frame: Frame, shape: Shape, sms: int) -> bool:
+    """Tell whether results of a swapped frame may lie where stages were: a tile a CTA, and more than few rows."""
+    whole = frame.swap_ab and frame.split_k == 1 and not frame.stream_k
+    return bool(whole and shape["M"] > _FEW_ROWS and _waves(frame, shape, sms) <= 1)
+
+
+def _stages(frame: Frame, shape: Shape, sms: int) -> int:
     """Return the stages of a frame: as many as fit and are worth having."""
     block_m, block_n, split = frame.block_m, frame.block_n, frame.split_k
     if frame.variant == WARP_SPECIALISED:
         return _PIPELINED_STAGES[block_m, block_n]
     if frame.variant == GENERIC:
         return _GENERIC_TILES[block_m, block_n][0]
-    most = _STAGES
-    if frame.swap_ab and block_m <= _SHALLOW_ROWS:
-        most = _DEEP_STAGES
-    elif frame.swap_ab and block_n == _DEEP_COLUMNS and block_m <= _DEEP_ROWS:
-        most = _DEEP_STAGES
-        if shape["M"] <= block_m:
-            asked = ceil_div(shape["N"], block_n) * split * 128 * (block_m + block_n)
-            most = min(max(round(_ASKED_OF_DRAM / asked), _STAGES), most)
     # Warps store through two buffers of 16 rows by 64 columns; where tiles are halves, these lie where stages were.
     stored = 0 if split > 1 else 4096 * (block_n if frame.swap_ab else block_m) // 16
-    return min(most, (SHARED_BYTES["sm_90"] - stored) // (128 * (block_m + block_n) + 16))
+    stage, shared_bytes = 128 * (block_m + block_n) + 16, SHARED_BYTES["sm_90"]
+    fit = (shared_bytes - stored) // stage
+    asked = 128 * (block_m // frame.cluster_n + block_n // frame.cluster_m) * split
+    asked *= ceil_div(shape["M"], block_m) * ceil_div(shape["N"], block_n)
+    # One tile has all rows: loads wait for DRAM, with several for L2.
+    alone = shape["M"] <= block_m
+    if _has_room(frame, shape, sms) and (block_n >= _WIDE_COLUMNS or (not alone and shape["K"] > _LONG_INNER)):
+        more = min(_DEEP_STAGES, shared_bytes // stage, max(_ASKED_OF_L2 // asked, _LEAST_STAGES))
+        if more > min(fit, _STAGES):
+            return more
+    narrow = frame.swap_ab and block_n == _DEEP_COLUMNS and block_m <= _DEEP_ROWS
+    if frame.swap_ab and block_m <= _SHALLOW_ROWS:
+        return min(_DEEP_STAGES, fit)
+    if narrow and alone:
+        return min(max(round(_ASKED_OF_DRAM / asked), _STAGES), _DEEP_STAGES, fit)
+    return min(_DEEP_STAGES if narrow else _STAGES, fit)

@@ -22,7 +22,7 @@ from ledger.kernels.common.baselines import library
 from ledger.kernels.common.cuda import cuda_source
 from ledger.kernels.common.gemm import TOLERANCES
 from ledger.kernels.common.gemm_cluster import ClusterGemm
-from ledger.kernels.common.gemm_config import Settings
+from ledger.kernels.common.gemm_config import Settings, row_step
 from ledger.kernels.common.gemm_few_rows import FewRows
 from ledger.kernels.common.gemm_frames import SWAPPED_ROWS
 from ledger.kernels.common.gemm_residues import Residues
@@ -47,7 +47,7 @@ def _check_swapped(config: Settings) -> None:
 
 def _swapped_step(config: Settings) -> int:
     """Return what a swapped tile's rows are a multiple of: 8 of each program that shares them or ends a part."""
-    return 8 * int(max(config["cluster_n"], config["split_k"]))
+    return max(row_step(config), 8 * int(config["split_k"]))
 
 
 GEMM = RuledGemm(

@@ -169,7 +169,7 @@ class FP8Blocks(Family):  # type: ignore[misc]
         configs.check_target(self.name, target, _TARGETS, lacks="fp8")
         configs.check_positive(self.name, config, "num_stages", "group_m", "programs")
         if config["variant"] == CUDA:
-            self.cluster.check(config, dtype, target)
+            self.cluster.check(config, shape, dtype, target)
             if (tile := (config["block_m"], config["block_n"])) not in _STEP:
                 wanted = ", ".join(f"{rows} x {cols}" for rows, cols in _STEP)
                 raise InputError(f"{self.name}: tiles are {tile[0]} x {tile[1]} with variant cuda; expected {wanted}")

@@ -28,7 +28,7 @@ from .cost import WRITERS
 if TYPE_CHECKING:
     from torch import Tensor
 
-SWAPPED_ROWS = {64: 256, 128: 256}
+SWAPPED_ROWS = {64: 256, 128: 256, 192: 200}
 """block_o -> the largest block_b with swap_ab: what wgmma multiplies at once."""
 
 _VECTORS = {4: 16, 8: 12, 12: 6}
@@ -40,7 +40,7 @@ _SQUARES_BYTES = 64
 
 def _swapped_step(config: Settings) -> int:
     """Return what the rows of a swapped tile are a multiple of: 8 of each CTA that shares them or ends a part."""
-    return 16 if config["cluster_n"] > 1 or config["split_k"] > 1 else 8
+    return max(gemm_config.row_step(config), 8 * int(config["split_k"]))
 
 
 def _check_swapped(config: Settings) -> None:
@@ -133,12 +133,18 @@ def shared_bytes(config: Settings, dtype: Dtype, n_inner: int) -> int:
     return gemm_config.shared_bytes(gemm_settings(config, 1, 1), element, element) + _SQUARES_BYTES
 
 
+def stores_in_ring(config: Settings) -> bool:
+    """Tell whether results leave through the ring of stages, as gemm_config.stores_in_ring."""
+    return gemm_config.stores_in_ring(gemm_settings(config, 1, 1), 2)
+
+
 def problems(config: Settings, shape: Shape) -> Iterator[str]:
     """Yield what is wrong with a configuration: what the cluster GEMM refuses."""
     if config["num_warps"] not in _VECTORS:
         yield f"num_warps is {config['num_warps']} with variant cuda_cluster; expected 4, 8 or 12"
         return
     try:
-        _gemm(config, shape["H"]).check(gemm_settings(config, shape["B"], sms_of("sm_90")), "fp16", "sm_90")
+        settings = gemm_settings(config, shape["B"], sms_of("sm_90"))
+        _gemm(config, shape["H"]).check(settings, _gemm_shape(shape), "fp16", "sm_90")
     except InputError as error:
         yield str(error).removeprefix("rmsnorm_matmul: ")

@@ -169,6 +169,7 @@ CLUSTER_MUTANTS: tuple[Mutant, ...] = (
     _MATMUL("cluster_steps_of_the_first_program", "&b_map, col + o * 64, i * BLOCK_K + first,",
            "&b_map, col + o * 64, i * BLOCK_K,"),
     _MATMUL("cluster_rows_of_the_program_beside", "row + share, full(s)", "row, full(s)"),
+    _MATMUL("cluster_blocks_of_the_first_rows", "row + o * 8, full(s)", "row, full(s)"),
     _MATMUL("cluster_columns_of_the_program_beside", "* COLS + right) * BLOCK_N;", "* COLS) * BLOCK_N;"),
     _GEMM("cluster_forgets_the_other_half", "acc[4 * k + i] = own[i] + r[i];", "acc[4 * k + i] = own[i];"),
     _GEMM("cluster_both_parts_multiply_the_same", "first = steps * part / SPLIT;",

@@ -210,6 +210,13 @@ def cluster_trials(dtype: str) -> tuple[Trial, ...]:
         Trial({"B": 4, "H": 4104, "O": 520}, dtype, {**apart, "block_b": 8, "block_o": 64, "num_warps": 4}),
         Trial({"B": 13, "H": 2000, "O": 136}, dtype, {**apart, "block_b": 16, "cluster_n": 2}),
         Trial({"B": 29, "H": 20008, "O": 200}, dtype, {**apart, "split_k": 2}),
+        # Four CTAs side by side; results that leave through the ring.
+        Trial({"B": 99, "H": 1000, "O": 520}, dtype, {**apart, "block_b": 104, "cluster_n": 4, "num_stages": 7}),
+        Trial(
+            {"B": 130, "H": 1032, "O": 1160},
+            dtype,
+            {**apart, "block_b": 72, "block_o": 192, "num_warps": 12, "num_stages": 6},
+        ),
         Trial(
             {"B": 45, "H": 1000, "O": 10008},
             dtype,
@@ -346,6 +353,26 @@ def swapped_matmul_trials(dtype: str) -> tuple[Trial, ...]:
         Trial({"M": 300, "N": 1304, "K": 520}, dtype, {**two, "block_m": 64, "cluster_m": 5}),
         Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**two, **few, "programs": 8, "cluster_m": 2, "cluster_n": 2}),
         Trial({"M": 1000, "N": 1512, "K": 2056}, dtype, {**one, "block_m": 128, "cluster_m": 4}),
+        # Four side by side: fewer blocks of 8 rows than programs, more that do not divide, one tile after the other.
+        Trial({"M": 5, "N": 200, "K": 136}, dtype, {**one, "block_m": 8, "cluster_n": 4}),
+        Trial({"M": 203, "N": 520, "K": 1000}, dtype, {**one, "block_m": 104, "cluster_n": 4, "pdl": 0}),
+        Trial({"M": 300, "N": 1304, "K": 520}, dtype, {**three, "block_m": 152, "cluster_m": 2, "cluster_n": 4}),
+        Trial(
+            {"M": 2100, "N": 1304, "K": 200},
+            dtype,
+            {**one, **few, "programs": 16, "block_m": 200, "cluster_m": 2, "cluster_n": 4},
+        ),
+        # Results that leave through the ring, also as rows that TMA cannot store; four and five warpgroups.
+        Trial({"M": 203, "N": 3000, "K": 1000}, dtype, {**three, "block_m": 104, "num_stages": 6}),
+        Trial({"M": 391, "N": 202, "K": 1000}, dtype, {**three, "block_m": 104, "num_stages": 6, "pdl": 0}),
+        Trial({"M": 300, "N": 520, "K": 1000}, dtype, {**two, "num_stages": 6, "cluster_m": 2, "cluster_n": 4}),
+        Trial({"M": 177, "N": 1000, "K": 1000}, dtype, {**two, "block_n": 256, "num_warps": 16, "block_m": 88}),
+        Trial({"M": 90, "N": 4104, "K": 520}, dtype, {**two, "block_n": 320, "num_warps": 20, "block_m": 96}),
+        Trial(
+            {"M": 177, "N": 1000, "K": 136},
+            dtype,
+            {**two, "block_n": 256, "num_warps": 16, "block_m": 96, "num_stages": 2, "cluster_m": 2, "cluster_n": 2},
+        ),
         # Tiles divided among all clusters, and between two programs that end half of the rows each.
         Trial({"M": 1, "N": 8, "K": 8}, dtype, {**two, "stream_k": 1}),
         Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**two, **few, "stream_k": 1, "cluster_m": 2}),
