@@ -138,8 +138,11 @@ def predicted_s(config: Config, shape: Shape, dtype: Dtype, *, rates: Rates = RA
 
 
 def tiles(shape: Shape, *, rates: Rates = RATES) -> Iterator[Tile]:
-    """Yield the tiles of a shape but the library's, without those that divide the inner dimension too often."""
+    """Yield the tiles of a shape but the library's: those of clusters that fit, and of parts that are long enough."""
     for tile in _tiles_of(shape["B"]):
+        ctas = 1 if tile.variant == "warp_specialised" else tile.cluster_m * tile.cluster_n * tile.split_k
+        if not rates.slots[ctas]:
+            continue
         if tile.split_k > 1 and shape["H"] < tile.split_k * _LEAST_INNER[tile.variant]:
             continue
         if not tile.stream_k or _divides_few(tile, shape, rates):

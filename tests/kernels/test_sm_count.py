@@ -74,6 +74,13 @@ def test_products_run_on_a_chip_that_holds_no_cluster_of_four() -> None:
         assert config["cluster_m"] * config["cluster_n"] <= 2
 
 
+@pytest.mark.parametrize("sms", [3, 7])
+def test_a_product_after_an_rmsnorm_runs_on_a_chip_that_holds_no_cluster_of_eight(sms: int) -> None:
+    kernel, few = load_kernel("rmsnorm_matmul").kernel, Target("sm_90", sms)
+    for shape in ({"B": 1, "H": 4096, "O": 4096}, {"B": 200, "H": 4096, "O": 1024}, {"B": 3000, "H": 512, "O": 512}):
+        kernel.check_config(kernel.config(shape, "fp16", few), shape, "fp16", few)
+
+
 def test_clusters_of_four_leave_sms_idle() -> None:
     assert [gemm_config.resident(cluster, 132) for cluster in ((1, 1), (2, 1), (4, 1), (2, 2))] == [132, 132, 120, 120]
     assert [gemm_config.resident((4, 1), sms) for sms in (114, 78)] == [100, 68]
