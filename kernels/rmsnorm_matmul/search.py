@@ -253,8 +253,7 @@ def staged(tile: Tile, shape: Shape, dtype: Dtype) -> Config | None:
     stages = ({**config, "num_stages": n} for n in range(most, 1, -1))
     fit = (filled for filled in stages if _fits(filled, dtype, shape["H"]))
     if tile.swap_ab:
-        # Tiles whose results leave through the ring, which would let more fit, were not timed.
-        fit = (filled for filled in fit if not cluster.stores_in_ring(filled))
+        fit = (filled for filled in fit if not any(cluster.problems(filled, shape)))
     return next(fit, None)
 
 

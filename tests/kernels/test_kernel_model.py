@@ -131,6 +131,7 @@ CLUSTER = {**COOPERATIVE, "variant": "cuda_cluster", "block_b": 128, "block_o": 
         ({**CLUSTER, "stream_k": 1, "split_k": 2}, "stream_k 1 and split_k 2"),
         ({**CLUSTER, "x_stages": 4}, "x_stages is 4 with variant cuda_cluster; expected 0"),
         ({**CLUSTER, "num_stages": 8}, "shared memory"),
+        ({**CLUSTER, "swap_ab": 1, "num_stages": 7}, "num_stages is 7; expected fewer"),
         ({"pdl": 2}, "pdl is 2; expected 0 or 1"),
     ],
 )
