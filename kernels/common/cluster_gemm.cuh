@@ -72,7 +72,8 @@ constexpr u32 K_BYTES = 128;                             // of a row of a stage:
 constexpr u32 A_BYTES = BLOCK_M * K_BYTES, B_BYTES = BLOCK_N * K_BYTES, STAGE_BYTES = A_BYTES + B_BYTES;
 // Store buffers of 16 rows by 64 columns, two for each warp; with SWAPPED two of 64 rows for each warpgroup.
 constexpr u32 RING = STAGES * STAGE_BYTES, C_BYTES = 2048;
-// With SPLIT the accumulators of the other part, and then the result, take the place of the ring.
+// With SPLIT the accumulators of the other part, and then the result, take the place of the ring; with STORES_IN_RING
+// the result does.
 constexpr u32 C_AT = SPLIT > 1 ? THREADS * ACC * 2 : STORES_IN_RING ? 0 : RING, C_END = C_AT + CONSUMERS * 2 * C_BYTES;
 constexpr u32 BARRIERS_AT = C_END > RING ? C_END : RING;
 

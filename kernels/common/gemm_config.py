@@ -39,7 +39,8 @@ CLUSTERS = ((1, 1), (2, 1), (2, 2), (4, 1))
 def resident(cluster: tuple[int, int], sms: int) -> int:
     """Return how many CTAs of such clusters a chip holds at once: a cluster lies within a group of SMs.
 
-    Of those of four an H200 with 132 SMs holds 120; other chips are taken to hold the same share.
+    Of those of four and of eight an H200 with 132 SMs holds 120, as its driver says; other chips are taken to hold the
+    same share.
     """
     return sms if math.prod(cluster) < 4 else sms * 10 // 11 // 4 * 4
 
@@ -83,9 +84,9 @@ def cuda_ctas(config: Settings, shape: Shape) -> int:
 
 
 def row_step(config: Settings) -> int:
-    """Return what the rows of tiles are a multiple of: those stored at once, if swapped those that one of two loads.
+    """Return what the rows of tiles are a multiple of: those stored at once.
 
-    More than two load blocks of 8.
+    Swapped, 16 with cluster_n 2, whose CTAs load half of the rows each, otherwise 8: with cluster_n 4 they load blocks.
     """
     return (16 if config["cluster_n"] == 2 else 8) if swapped(config) else 16
 

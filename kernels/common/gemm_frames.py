@@ -24,7 +24,7 @@ SMALL_TILES = ((64, 64), (128, 64))
 
 SWAPPED_ROWS = {64: 256, 128: 256, 192: 200, 256: 128, 320: 96}
 """Columns of tiles with A and B swapped -> the most rows: what wgmma multiplies at once, or whose sums stay in the
-registers that three groups of warps and more leave (as compiled ahead of time)."""
+registers that three groups of warps and more leave (as compiled ahead of time; of wide ones without a cluster)."""
 
 # Tiles of the warp-specialised variant -> its stages; of the generic one -> its stages and rate.
 _PIPELINED_STAGES = {(128, 256): 3, (128, 128): 6}
@@ -106,10 +106,14 @@ def plain_frames() -> Iterator[Frame]:
             yield Frame(*tile, *cluster, stream_k=stream_k)
 
 
-def swapped_frames(shape: Shape, sms: int, *, copied: bool) -> Iterator[Frame]:
-    """Yield the frames with A and B swapped: the rows of C in any number of even shares. copied: as in nanoseconds."""
+def swapped_frames(shape: Shape, sms: int, *, copied: bool, every: bool = False) -> Iterator[Frame]:
+    """Yield the frames with A and B swapped: the rows of C in any number of even shares.
+
+    copied: as in nanoseconds. every: in all clusters, also those that are not expected to pay.
+    """
     n_rows = shape["M"]
-    clusters = _SWAPPED_CLUSTERS[: 4 if copied else None if pitch(shape["N"]) or pitch(shape["K"]) else 1]
+    pay = 4 if copied else None if pitch(shape["N"]) or pitch(shape["K"]) else 1
+    clusters = _SWAPPED_CLUSTERS[: None if every else pay]
     for (rows, cols), (block_n, most) in itertools.product(clusters, SWAPPED_ROWS.items()):
         step = 16 if cols == 2 else 8
         shares = (ceil_div(n_rows, rows * height) for height in range(step, most + 1, step))
@@ -117,8 +121,8 @@ def swapped_frames(shape: Shape, sms: int, *, copied: bool) -> Iterator[Frame]:
         least = min(_SWAPPED_LEAST, max(heights))
         for block_m in sorted((height for height in heights if height >= least), reverse=True):
             frame = Frame(block_m, block_n, rows, cols, swap_ab=1)
-            wide_fits = block_n < _WIDE_COLUMNS or _has_room(frame, shape, sms)
-            if wide_fits and (cols < 4 or _waves(frame, shape, sms) <= _WAVES_OF_FOUR):
+            fits = block_n < _WIDE_COLUMNS or (rows * cols == 1 and _has_room(frame, shape, sms))
+            if fits and (cols < 4 or _waves(frame, shape, sms) <= _WAVES_OF_FOUR):
                 yield frame
     halves = 16 * ceil_div(n_rows, 16)
     if halves <= SWAPPED_ROWS[_HALVES_COLUMNS] and 2 * ceil_div(shape["N"], _HALVES_COLUMNS) <= sms:
@@ -189,7 +193,7 @@ def _joined(power: float, *times: float) -> float:
 
 
 def _waves(frame: Frame, shape: Shape, sms: int) -> float:
-    """Return how many tiles a cluster has, by halves the CTAs that divide one."""
+    """Return how many tiles each cluster of a full chip has; the CTAs that divide a tile along K count as a cluster."""
     rows, cols, split = frame.cluster_m, frame.cluster_n, frame.split_k
     clusters = ceil_div(shape["M"], rows * frame.block_m) * ceil_div(shape["N"], cols * frame.block_n)
     at_once = resident((rows * split, cols), sms) // (rows * cols * split)

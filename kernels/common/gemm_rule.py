@@ -37,7 +37,7 @@ _SHORT_INNER = 512
 # Choices that are kept: a call asks for one each time.
 _KEPT = 1024
 # As many swapped tiles as `ledger tune` is offered.
-_SWAPPED_OFFERED = 16
+_SWAPPED_OFFERED = 24
 
 
 def _short_tile(shape: Shape, sms: int) -> dict[str, int] | None:
@@ -133,11 +133,14 @@ class RuledGemm(Gemm):
     def _even_rows(self) -> bool:
         return bool(self.cluster and self.cluster.even_tiles)
 
-    def _cuda_frames(self, shape: Shape, sms: int, *, copied: bool) -> Iterator[Frame]:
-        """Yield the frames of the CUDA C++ that the rule weighs, of those whose clusters a chip holds."""
+    def _cuda_frames(self, shape: Shape, sms: int, *, copied: bool, every: bool = False) -> Iterator[Frame]:
+        """Yield the frames of the CUDA C++ that the rule weighs, of those whose clusters a chip holds.
+
+        every: also swapped ones in clusters that are not expected to pay.
+        """
         if not self.cluster:
             return
-        swapped = swapped_frames(shape, sms, copied=copied) if self.cluster.swaps else ()
+        swapped = swapped_frames(shape, sms, copied=copied, every=every) if self.cluster.swaps else ()
         for frame in itertools.chain(plain_frames(), swapped):
             rows, cols, split = frame.cluster_m, frame.cluster_n, frame.split_k
             if resident((rows * split, cols), sms) >= rows * cols * split:
@@ -165,8 +168,7 @@ class RuledGemm(Gemm):
         if target == "sm_90" and own["tma"] and DTYPE_BYTES[dtype] == 2:
             again = variations(own, {"group_m": (2, 4, 6, 8, 12), "pdl": (0, 1)}) if own["variant"] == CUDA else ()
             seen, copied = self._seen(shape, dtype, target)
-            # In every cluster, as if operands were copied.
-            swapped = (frame for frame in self._cuda_frames(seen, sms, copied=True) if frame.swap_ab)
+            swapped = (frame for frame in self._cuda_frames(seen, sms, copied=copied, every=True) if frame.swap_ab)
             swaps = heapq.nsmallest(
                 _SWAPPED_OFFERED,
                 swapped,

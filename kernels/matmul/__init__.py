@@ -46,7 +46,7 @@ def _check_swapped(config: Settings) -> None:
 
 
 def _swapped_step(config: Settings) -> int:
-    """Return what a swapped tile's rows are a multiple of: 8 of each program that shares them or ends a part."""
+    """Return what a swapped tile's rows are a multiple of: as loaded, and 8 of each program that ends a part."""
     return max(row_step(config), 8 * int(config["split_k"]))
 
 

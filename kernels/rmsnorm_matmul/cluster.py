@@ -39,7 +39,7 @@ _SQUARES_BYTES = 64
 
 
 def _swapped_step(config: Settings) -> int:
-    """Return what the rows of a swapped tile are a multiple of: 8 of each CTA that shares them or ends a part."""
+    """Return what the rows of a swapped tile are a multiple of: as loaded, and 8 of each CTA that ends a part."""
     return max(gemm_config.row_step(config), 8 * int(config["split_k"]))
 
 

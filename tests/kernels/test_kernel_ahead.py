@@ -21,6 +21,7 @@ from mutants.twin import load_twin
 from ledger.errors import InputError
 from ledger.kernel import AheadCuda
 from ledger.kernels.common.cuda import CudaSource, compile_cuda
+from ledger.kernels.common.gemm_config import cuda_threads
 
 if any(importlib.util.find_spec(name) is None for name in ("torch", "triton")):
     pytest.skip("torch and triton are not both installed", allow_module_level=True)
@@ -114,6 +115,9 @@ def test_every_variant_of_the_cluster_matmul_multiplies_by_wgmma_and_does_not_sp
     for trial in CLUSTER_TRIALS["matmul"](dtype)[::step]:
         made = compile_ahead(kernel, trial.config, trial.shape, dtype, "sm_90")
         assert (made.stack, made.shared) == (0, _bound("matmul", trial.config, trial.shape, dtype))
+        if trial.config["num_warps"] > 4:
+            # As many as the warps that multiply and those that load then share: with fewer they would wait for ever.
+            assert made.registers == 65_536 // cuda_threads(trial.config) // 8 * 8
         # Swapped, a tile's rows are wgmma's columns, and what does not lie along k is its A operand.
         swapped = trial.config["swap_ab"] == 1
         columns = trial.config["block_m" if swapped else "block_n"]
