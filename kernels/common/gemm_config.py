@@ -108,12 +108,12 @@ def ring_bytes(config: Settings, element: int) -> int:
     return int(config["num_stages"] * element * config["block_k"] * (config["block_m"] + config["block_n"]))
 
 
-def store_bytes(config: Settings) -> int:
-    """Return the bytes through which results of the CUDA C++ leave.
+def store_bytes(num_warps: int) -> int:
+    """Return the bytes through which results of the CUDA C++ leave, of so many warps that multiply.
 
-    Each warp that multiplies stores through two buffers of 16 rows by 64 columns, or four together through two of 64.
+    Each stores through two buffers of 16 rows by 64 columns, or four together through two of 64.
     """
-    return int(config["num_warps"] * 2 * 16 * 64 * 2)
+    return num_warps * 2 * 16 * 64 * 2
 
 
 def stores_in_ring(config: Settings, element: int) -> bool:
@@ -123,7 +123,7 @@ def stores_in_ring(config: Settings, element: int) -> bool:
     """
     if not swapped(config) or config["split_k"] > 1:
         return False
-    needed: int = ring_bytes(config, element) + store_bytes(config) + 16 * config["num_stages"]
+    needed: int = ring_bytes(config, element) + store_bytes(config["num_warps"]) + 16 * config["num_stages"]
     return needed > SHARED_BYTES["sm_90"]
 
 
@@ -139,7 +139,7 @@ def shared_bytes(config: Settings, element: int, output: int) -> int:
         return few_rows_bytes(config)
     if config["variant"] == CUDA:
         # Half of the accumulators of a split tile come from the other CTA, to where the ring was.
-        store = store_bytes(config)
+        store = store_bytes(config["num_warps"])
         used = max(ring, 2 * tile + store) if config["split_k"] > 1 else ring + store
         if stores_in_ring(config, element):
             used = max(ring, store)

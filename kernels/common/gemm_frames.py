@@ -12,7 +12,16 @@ from typing import Any, NamedTuple
 
 from ledger.operations import Shape
 
-from .gemm_config import CLUSTERS, CUDA, GENERIC, WARP_SPECIALISED, resident, tile_rows
+from .gemm_config import (
+    CLUSTERS,
+    CUDA,
+    GENERIC,
+    WARP_SPECIALISED,
+    resident,
+    row_step,
+    store_bytes,
+    tile_rows,
+)
 from .gemm_tiles import TILES
 from .targets import SHARED_BYTES, ceil_div
 
@@ -29,10 +38,9 @@ registers that three groups of warps and more leave (as compiled ahead of time; 
 # Tiles of the warp-specialised variant -> its stages; of the generic one -> its stages and rate.
 _PIPELINED_STAGES = {(128, 256): 3, (128, 128): 6}
 _GENERIC_TILES = {tile[:2]: (tile[4], tile[5]) for tile in TILES["sm_90"]}
-# Clusters of tiles with A and B swapped. They pay where rows begin within lines of L2, or, but the last two, where the
-# launch starts before a copy of the operands ends.
-_SWAPPED_CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2), (1, 4), (2, 4))
-# Four along N were never faster with more tiles for each of them.
+# Clusters of tiles with A and B swapped. They pay where rows begin within lines of L2; those of at most two along N
+# also where the launch starts before a copy of the operands ends. Four were never faster with more tiles a cluster.
+_SWAPPED_CLUSTERS, _FOUR_ALONG_N = ((1, 1), (2, 1), (1, 2), (2, 2)), ((1, 4), (2, 4))
 _WAVES_OF_FOUR = 2
 # Columns from which on results leave no room beside enough stages, so that a CTA has one tile.
 _WIDE_COLUMNS = 256
@@ -86,11 +94,15 @@ class Frame(NamedTuple):
     def config(self, shape: Shape, sms: int) -> dict[str, Any]:
         """Return what a frame fixes of a configuration on a chip with so many SMs."""
         fixed = {**self._asdict(), "block_k": 64, "subtiles": 1, "tma": 1}
-        groups = 1 if self.variant == WARP_SPECIALISED else (self.block_n if self.swap_ab else self.block_m) // 64
         return {
-            **fixed, "programs": resident((self.cluster_m, self.cluster_n), sms), "num_warps": 4 * groups,
+            **fixed, "programs": resident((self.cluster_m, self.cluster_n), sms), "num_warps": self.num_warps,
             "num_stages": _stages(self, shape, sms),
         }  # fmt: skip
+
+    @property
+    def num_warps(self) -> int:
+        """Return the warps that multiply: four for each 64 of the side that they divide."""
+        return 4 if self.variant == WARP_SPECIALISED else (self.block_n if self.swap_ab else self.block_m) // 16
 
 
 def specialised_frames() -> Iterator[Frame]:
@@ -112,10 +124,11 @@ def swapped_frames(shape: Shape, sms: int, *, copied: bool, every: bool = False)
     copied: as in nanoseconds. every: in all clusters, also those that are not expected to pay.
     """
     n_rows = shape["M"]
-    pay = 4 if copied else None if pitch(shape["N"]) or pitch(shape["K"]) else 1
-    clusters = _SWAPPED_CLUSTERS[: None if every else pay]
+    pitched = pitch(shape["N"]) or pitch(shape["K"])
+    pay = _SWAPPED_CLUSTERS if every or copied or pitched else _SWAPPED_CLUSTERS[:1]
+    clusters = [*pay, *(_FOUR_ALONG_N if every or (pitched and not copied) else ())]
     for (rows, cols), (block_n, most) in itertools.product(clusters, SWAPPED_ROWS.items()):
-        step = 16 if cols == 2 else 8
+        step = row_step({"cluster_n": cols, "swap_ab": 1})
         shares = (ceil_div(n_rows, rows * height) for height in range(step, most + 1, step))
         heights = {step * ceil_div(n_rows, step * rows * tiles) for tiles in shares}
         least = min(_SWAPPED_LEAST, max(heights))
@@ -152,8 +165,7 @@ def nanoseconds(frame: Frame, shape: Shape, sms: int, *, even_rows: bool, copied
     """
     m, n, k = (shape[size] for size in "MNK")
     block_m, block_n, rows, cols, swap, split, stream, variant = frame
-    clusters = ceil_div(m, rows * block_m) * ceil_div(n, cols * block_n)
-    shared = _waves(frame, shape, sms)
+    clusters, shared = _clusters(frame, shape), _waves(frame, shape, sms)
     waves = shared if stream and (shared > 1 or copied) else float(math.ceil(shared))
     # Of a tile's rows all are multiplied, but only those are loaded that it stores.
     loaded = tile_rows(frame._asdict(), m) if even_rows and variant == CUDA else block_m
@@ -192,12 +204,17 @@ def _joined(power: float, *times: float) -> float:
     return float(longest * sum((time / longest) ** power for time in times) ** (1 / power))
 
 
+def _clusters(frame: Frame, shape: Shape) -> int:
+    """Return how many clusters' tiles cover the matrix."""
+    rows, cols = frame.cluster_m * frame.block_m, frame.cluster_n * frame.block_n
+    return ceil_div(shape["M"], rows) * ceil_div(shape["N"], cols)
+
+
 def _waves(frame: Frame, shape: Shape, sms: int) -> float:
     """Return how many tiles each cluster of a full chip has; the CTAs that divide a tile along K count as a cluster."""
     rows, cols, split = frame.cluster_m, frame.cluster_n, frame.split_k
-    clusters = ceil_div(shape["M"], rows * frame.block_m) * ceil_div(shape["N"], cols * frame.block_n)
     at_once = resident((rows * split, cols), sms) // (rows * cols * split)
-    return clusters / at_once if at_once else math.inf
+    return _clusters(frame, shape) / at_once if at_once else math.inf
 
 
 def _has_room(frame: Frame, shape: Shape, sms: int) -> bool:
@@ -213,8 +230,8 @@ def _stages(frame: Frame, shape: Shape, sms: int) -> int:
         return _PIPELINED_STAGES[block_m, block_n]
     if frame.variant == GENERIC:
         return _GENERIC_TILES[block_m, block_n][0]
-    # Warps store through two buffers of 16 rows by 64 columns; where tiles are halves, these lie where stages were.
-    stored = 0 if split > 1 else 4096 * (block_n if frame.swap_ab else block_m) // 16
+    # Where tiles are halves, results lie where stages were.
+    stored = 0 if split > 1 else store_bytes(frame.num_warps)
     stage, shared_bytes = 128 * (block_m + block_n) + 16, SHARED_BYTES["sm_90"]
     fit = (shared_bytes - stored) // stage
     asked = 128 * (block_m // frame.cluster_n + block_n // frame.cluster_m) * split

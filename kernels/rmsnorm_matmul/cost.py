@@ -128,6 +128,11 @@ def tile_of(config: Settings) -> Tile:
     return Tile(**{key: config[key] for key in Tile._fields if key != "shared"}, shared=shared)
 
 
+def cluster_ctas(tile: Tile) -> int:
+    """Return the CTAs of a cluster, split-K counted; those of the warp-specialised variant are none."""
+    return 1 if tile.variant == "warp_specialised" else tile.cluster_m * tile.cluster_n * tile.split_k
+
+
 def resident_ctas(tile: Tile, shared_bytes: int) -> int:
     """Return how many CTAs fit on an SM, at most 2: more were not faster. Those of other variants fill it.
 
@@ -172,7 +177,7 @@ def launch_of(
     x = rows * (1 + clocks.other_lines * (splits - 1) / splits)
     return Launch(
         ctas=ceil_div(b, rows) * ceil_div(o, columns) * splits,
-        cluster=1 if variant == "warp_specialised" else cluster_m * splits,
+        cluster=cluster_ctas(tile),
         resident=resident,
         steps=ceil_div(ceil_div(h, STEP), splits),
         step_flops=2 * rows * columns * STEP,
@@ -194,7 +199,7 @@ def _cluster_launch(tile: Tile, shape: Shape, dtype: Dtype, clocks: Clocks, rate
     rows, columns, splits, height, width = tile.block_b, tile.block_o, tile.split_k, tile.cluster_m, tile.cluster_n
     element, area = DTYPE_BYTES[dtype], rows * columns / (128 * 256)
     loaded = tile_rows({"block_m": rows, "cluster_m": height, "cluster_n": width, "swap_ab": tile.swap_ab}, b)
-    cluster = height * width * splits
+    cluster = cluster_ctas(tile)
     tiles, clusters = ceil_div(b, height * rows) * ceil_div(o, width * columns), rates.slots[cluster] // cluster
     steps, ends = ceil_div(ceil_div(h, STEP), splits), 1.0
     if tile.stream_k and tiles % clusters:

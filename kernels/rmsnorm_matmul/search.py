@@ -19,7 +19,7 @@ from ledger.operations import Shape
 from ledger.records import Dtype
 
 from . import cluster, ping_pong
-from .cost import LIBRARY, RATES, Tile, chain_s, rates_of, resident_ctas, tile_of
+from .cost import LIBRARY, RATES, Tile, chain_s, cluster_ctas, rates_of, resident_ctas, tile_of
 from .variants import NEUTRAL, shared_bytes
 
 Config = dict[str, Any]
@@ -140,8 +140,7 @@ def predicted_s(config: Config, shape: Shape, dtype: Dtype, *, rates: Rates = RA
 def tiles(shape: Shape, *, rates: Rates = RATES) -> Iterator[Tile]:
     """Yield the tiles of a shape but the library's: those of clusters that fit, and of parts that are long enough."""
     for tile in _tiles_of(shape["B"]):
-        ctas = 1 if tile.variant == "warp_specialised" else tile.cluster_m * tile.cluster_n * tile.split_k
-        if not rates.slots[ctas]:
+        if not rates.slots[cluster_ctas(tile)]:
             continue
         if tile.split_k > 1 and shape["H"] < tile.split_k * _LEAST_INNER[tile.variant]:
             continue

@@ -250,11 +250,11 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("file", "known", "mean"),
     [
-        ("matmul-tiles-h200.json", 95, 0.016),
-        ("matmul-sweep-h200.json", 280, 0.026),
-        ("matmul-split-k-h200.json", 135, 0.029),
+        ("matmul-tiles-h200.json", 95, 0.0151),
+        ("matmul-sweep-h200.json", 284, 0.026),
+        ("matmul-split-k-h200.json", 139, 0.0281),
         ("matmul-times-h200.json", 900, 0.018),
-        ("matmul-stages-h200.json", 50, 0.016),
+        ("matmul-stages-h200.json", 57, 0.016),
     ],
 )
 def test_matmul_takes_nearly_the_fastest_that_was_measured(file: str, known: int, mean: float) -> None:
@@ -293,7 +293,7 @@ def test_the_time_of_a_tile_is_about_what_was_measured() -> None:
     for of_pitch in errors.values():
         ordered = sorted(map(abs, of_pitch))
         assert abs(statistics.median(of_pitch)) < 0.05 and statistics.median(ordered) < 0.07
-        assert ordered[int(0.95 * len(ordered))] < 0.24
+        assert ordered[int(0.95 * len(ordered))] < 0.232
 
 
 # Large products, few tiles, rows that begin within sectors.
