@@ -66,7 +66,7 @@ class Launch(NamedTuple):
     exposed_clocks: float
     serial_clocks: float
     fixed_clocks: float
-    dram_bytes: int
+    dram_bytes: float
     once_clocks: float = 0.0
 
 

@@ -102,16 +102,12 @@ class CudaProgram(Protocol):
 
 @dataclass(frozen=True)
 class AheadCuda:
-    """Say how to compile a kernel of CUDA C++ ahead of time, and how it is launched. Units: bytes a block.
-
-    library: the function of a library that multiplies after this kernel, whose machine code is not compiled here.
-    """
+    """Say how to compile a kernel of CUDA C++ ahead of time, and how it is launched. Units: bytes a block."""
 
     source: CudaProgram
     programs: int
     threads: int
     shared_bytes: int
-    library: str | None = None
 
 
 @dataclass(frozen=True)

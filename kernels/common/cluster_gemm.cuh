@@ -12,7 +12,7 @@
 //   SWAPPED: swap-AB. A warpgroup multiplies 64 columns of B by all rows of the tile, which are wgmma's N, so that the
 //     rows of a tile come in multiples of 8.
 //   EVEN_TILES: the rows of C are divided evenly among the tiles, tile_rows each, at most BLOCK_M.
-//   PREPARES_A: the kernel writes A itself (cluster_gemm_kernel.cuh).
+//   AWAITS_A: only A comes from the launch before (cluster_gemm_kernel.cuh).
 //   STORES_IN_RING: a CTA has one tile, whose result leaves through the ring: more stages fit.
 //   FP8: e4m3 operands with fp16 results; accumulators are promoted every 128 products.
 //   DIRECT: rows of C are no multiple of 16 bytes, which the TMA cannot store: c is its address, and lanes store it.
@@ -37,8 +37,8 @@
 #ifndef FP8
 #define FP8 0
 #endif
-#ifndef PREPARES_A
-#define PREPARES_A 0
+#ifndef AWAITS_A
+#define AWAITS_A 0
 #endif
 #ifndef DIRECT
 #define DIRECT 0

@@ -4,8 +4,8 @@
 //   EPILOGUE(acc, col, n_cols, lane): a statement on the accumulators of a finished tile that begins at column col.
 //   PACKED(lo, hi): two accumulators as two 16-bit results.
 //   STEP_SCALES, with FP8 where each step's sums have scales: a type like matmul_fp8_blocks' StepScales.
-//   PREPARES_A, 1 where the kernel writes A itself: PREPARE_A(thread) and AWAIT_A(b_map, col, step, lane), statements of
-//     the warps that multiply, and of the warp that loads, before its first tile; they wait for the launch before.
+//   AWAITS_A, 1 where only A comes from the launch before: AWAIT_A(b_map, col, step, lane), a statement of the warp that
+//     loads, before its first tile, waits for that launch.
 // It is included as text: as an inlined device function it compiled to another instruction schedule (NVRTC 13).
 
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
@@ -33,7 +33,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
     }
     barrier_of_all();
     // The launch before this one may have written the operands, and may still read what this one writes.
-    if (!PREPARES_A) wait_for_launch_before();
+    if (!AWAITS_A) wait_for_launch_before();
 
     const int tiles_m = (n_rows + ROWS * BLOCK_M - 1) / (ROWS * BLOCK_M);
     const int tiles_n = (n_cols + COLS * BLOCK_N - 1) / (COLS * BLOCK_N);
@@ -59,7 +59,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
 
     if (warp >= CONSUMERS) {
         if (GROUPS > 1) decrease_registers<LOADING>();
-#if PREPARES_A
+#if AWAITS_A
         if (warp == LOADER) {
             Walk walk(tiles_m * tiles_n, steps, cluster_of_this(), gridDim.x / (PLACES * SPLIT), part);
             col = n_cols;
@@ -75,7 +75,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
             const u32 a_mask = ((1 << ROWS * COLS) - 1) / ((1 << ROWS) - 1) << beside, b_mask = ((1 << ROWS) - 1) << above;
             while (walk.advance()) {
                 place(walk.tile);
-                const int share = TILE_ROWS / COLS * right, blocks = TILE_ROWS / 8;
+                const int share = TILE_ROWS / COLS * right;
 #pragma unroll 1
                 for (int i = walk.first; i < walk.last; ++i) {
                     wait(empty(s), phase);
@@ -83,12 +83,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
                     const u32 a = ring + s * STAGE_BYTES, b = a + A_BYTES;
                     if (COLS == 1) {
                         load(a, &a_map, i * BLOCK_K, row, full(s));
-                    } else if (COLS == 2) {
-                        load_for(a_mask, a + share * K_BYTES, &a_map, i * BLOCK_K, row + share, full(s));
                     } else {
-                        // Blocks of 8 rows, which need not divide evenly.
-                        for (int o = blocks * right / COLS; o < blocks * (right + 1) / COLS; ++o)
-                            load_for(a_mask, a + o * 8 * K_BYTES, &a_map, i * BLOCK_K, row + o * 8, full(s));
+                        load_for(a_mask, a + share * K_BYTES, &a_map, i * BLOCK_K, row + share, full(s));
                     }
                     if (FP8 && ROWS == 1) {
                         load(b, &b_map, i * BLOCK_K, col, full(s));
@@ -136,9 +132,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
         // Where lane l gives the address of a row of stmatrix: matrices lie as rows 0-7, rows 8-15, the next columns.
         const u32 out_row = lane % 16 * 128, out_swizzle = lane % 8, out_half = lane / 16;
 #endif
-#if PREPARES_A
-        PREPARE_A(thread);
-#endif
+        if (AWAITS_A) wait_for_launch_before();
         const int cluster = cluster_of_this();
         Walk walk(tiles_m * tiles_n, steps, cluster, gridDim.x / (PLACES * SPLIT), part);
         // The CTAs that load something for this one, one for each lane.

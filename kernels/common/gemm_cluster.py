@@ -29,6 +29,7 @@ from .gemm_config import (
     swapped,
     tile_rows,
 )
+from .gemm_frames import SWAPPED_ROWS
 from .targets import TMA_ALIGNMENT, ceil_div
 from .wgmma import Kind, Wgmma, wgmma_header
 
@@ -43,18 +44,13 @@ DIVIDED_CLOCKS = 10_700
 """Clocks that stream-K costs a launch beside its tiles, as fitted to matmul (docs/notes/gemm.md)."""
 
 
-def check_swapped_nothing(config: Settings) -> None:
-    """Check tiles with A and B swapped for a kernel that has none; such a configuration has no key for them."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class ClusterGemm:
     """Hold what differs between the CUDA C++ of kernels.
 
     source: cuda.cuda_source with the kernel's module and file; the entry is NAME_cluster. fixed: keys that have one
-    value. even_tiles: whether the rows of C are divided evenly among tiles. swaps: whether A and B may be swapped;
-    check_swapped: checks such a tile. promotion: bytes that L2 fetches at once for a miss. divided_clocks: what
-    stream-K costs a launch beside its tiles. more_shared_bytes: what the kernel itself needs, after the barriers.
+    value. even_tiles: whether the rows of C are divided evenly among tiles. swaps: whether A and B may be swapped.
+    promotion: bytes that L2 fetches at once for a miss. divided_clocks: what stream-K costs a launch beside its tiles.
     """
 
     name: str
@@ -62,10 +58,8 @@ class ClusterGemm:
     fixed: Mapping[str, int] = field(default_factory=dict)
     even_tiles: bool = False
     swaps: bool = False
-    check_swapped: Callable[[Settings], None] = check_swapped_nothing
     promotion: Literal[128, 256] = 128
     divided_clocks: int = DIVIDED_CLOCKS
-    more_shared_bytes: int = 0
 
     def check(self, config: Settings, shape: Shape, dtype: Dtype, target: str) -> None:
         """Check a configuration with variant cuda. Raises: InputError."""
@@ -99,11 +93,22 @@ class ClusterGemm:
     def _check_tile(self, config: Settings) -> None:
         block_m, block_n = config["block_m"], config["block_n"]
         if swapped(config):
-            self.check_swapped(config)
+            self._check_swapped(config)
         elif block_m not in (64, 128, 192) or block_n not in (64, 128, 192, 256):
             raise InputError(
                 f"{self.name}: tiles are {block_m} x {block_n} with variant cuda; expected 64, 128 or 192 by 64 to 256 "
                 "in steps of 64"
+            )
+
+    def _check_swapped(self, config: Settings) -> None:
+        block_m, block_n = config["block_m"], config["block_n"]
+        # As loaded, and 8 rows of each CTA that ends a part.
+        step = max(row_step(config), 8 * int(config["split_k"]))
+        if not step <= block_m <= SWAPPED_ROWS.get(block_n, 0) or block_m % step:
+            most = ", ".join(f"{rows} by {cols}" for cols, rows in SWAPPED_ROWS.items())
+            raise InputError(
+                f"{self.name}: tiles are {block_m} x {block_n} with swap_ab 1; expected rows in steps of {step}, at "
+                f"most {most}"
             )
 
     def program(self, config: Settings, dtype: Dtype, *, direct: bool = False) -> CudaSource:
@@ -128,7 +133,7 @@ class ClusterGemm:
             self.program(config, dtype, direct=shape["N"] * _RESULT_BYTES % TMA_ALIGNMENT > 0),
             programs=cuda_ctas(config, shape),
             threads=cuda_threads(config),
-            shared_bytes=shared_bytes(config, DTYPE_BYTES[dtype], _RESULT_BYTES) + self.more_shared_bytes,
+            shared_bytes=shared_bytes(config, DTYPE_BYTES[dtype], _RESULT_BYTES),
         )
 
     def prepare(
@@ -174,7 +179,6 @@ class ClusterGemm:
         # A warp's 16 rows, of which parts end 8 each; where swapped, tiles begin at any multiple of 8.
         c_box = (8 if swapped(config) or config["split_k"] > 1 else 16), 64
         direct = out.shape[1] * _RESULT_BYTES % TMA_ALIGNMENT > 0
-        a_rows = 8 if width > 2 else rows // width
-        boxes = ((a, (a_rows, block_k)), (b, b_box), *([] if direct else [(out, c_box)]))
+        boxes = ((a, (rows // width, block_k)), (b, b_box), *([] if direct else [(out, c_box)]))
         maps: list[Argument] = [tensor_map(tensor, box, promotion=self.promotion) for tensor, box in boxes]
         return [*maps, *([out] if direct else [])]

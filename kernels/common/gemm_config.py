@@ -84,11 +84,8 @@ def cuda_ctas(config: Settings, shape: Shape) -> int:
 
 
 def row_step(config: Settings) -> int:
-    """Return what the rows of tiles are a multiple of: those stored at once.
-
-    Swapped, 16 with cluster_n 2, whose CTAs load half of the rows each, otherwise 8: with cluster_n 4 they load blocks.
-    """
-    return (16 if config["cluster_n"] == 2 else 8) if swapped(config) else 16
+    """Return what the rows of tiles are a multiple of: those stored at once."""
+    return 8 if swapped(config) else 16
 
 
 def tile_rows(config: Settings, n_rows: int) -> int:

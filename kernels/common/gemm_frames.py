@@ -18,7 +18,6 @@ from .gemm_config import (
     GENERIC,
     WARP_SPECIALISED,
     resident,
-    row_step,
     store_bytes,
     tile_rows,
 )
@@ -46,8 +45,9 @@ _WAVES_OF_FOUR = 2
 _WIDE_COLUMNS = 256
 # The least rows of a swapped tile where several divide the rows of C.
 _SWAPPED_LEAST = 32
-# Halves, whose CTAs divide K, were fastest with so many columns, one tile of rows and a CTA for each SM at most.
-_HALVES_COLUMNS = 64
+# Halves, whose CTAs divide K, were fastest with a CTA for each SM at most: alone with so many columns and one tile of
+# rows, and where rows of B begin within lines of L2 in clusters with those columns and several tiles.
+_HALVES_COLUMNS, _CLUSTERED_HALVES_COLUMNS = 64, (64, 128, 192)
 # Stages: at most the first. Swapped tiles of at most _SHALLOW_ROWS rows have _DEEP_STAGES; so do those of _DEEP_COLUMNS
 # columns and at most _DEEP_ROWS rows where several tiles divide the rows: their loads wait for L2 (up to 24% faster).
 # Where one such tile has all rows, loads wait for DRAM: as many stages as ask for _ASKED_OF_DRAM bytes on the chip.
@@ -57,22 +57,22 @@ _HALVES_COLUMNS = 64
 _STAGES, _DEEP_STAGES, _LEAST_STAGES, _SHALLOW_ROWS, _FEW_ROWS, _LONG_INNER = 8, 12, 4, 32, 64, 2048
 _DEEP_COLUMNS, _DEEP_ROWS, _ASKED_OF_DRAM, _ASKED_OF_L2 = 64, 104, 14_500_000, 26_900_000
 
-# The time of a frame, fitted to 12,000 times of 1,220 shapes of up to 6e11 multiply-adds on an H200.
+# The time of a frame, fitted to 12,700 times of 1,270 shapes of up to 6e11 multiply-adds on an H200.
 # Nanoseconds: of a launch; more of clusters, of halves; of a tile beside its steps, more of one of 128 x 256, of wide
 # ones.
-_LAUNCH, _CLUSTER, _HALVES, _TILE, _TILE_AREA, _WIDE_TILE = 2810.0, 765.0, 732.0, 165.0, 1363.0, 760.0
+_LAUNCH, _CLUSTER, _HALVES, _TILE, _TILE_AREA, _WIDE_TILE = 2810.0, 660.0, 732.0, 165.0, 1363.0, 760.0
 # Operations that an SM multiplies in a nanosecond in small products; the rate falls with this power of 1 + the
 # multiply-adds of the product / 1e9. The rates of swapped tiles, of those of one warpgroup, of wide ones, of the
 # warp-specialised variant.
 _MULTIPLIED, _THROTTLED = 8250.0, 0.055
 _SWAPPED, _ALONE, _WIDE, _SPECIALISED = 0.987, 0.942, 0.83, 1.03
-# Bytes a nanosecond that an SM asks for, and how much more they count by the pitch of their rows.
-_ASKED, _BY_PITCH = 280.1, (1.0, 2.31, 2.63, 4.21)
+# Bytes a nanosecond that an SM asks for, alone and in a cluster, and how much more they count by the pitch of rows.
+_ASKED, _ASKED_TOGETHER, _BY_PITCH = 280.1, 364.0, (1.0, 1.66, 1.91, 3.32)
 # Bytes a nanosecond that L2 and DRAM deliver.
 _L2, _DRAM = 27_674.0, 4473.0
-# Nanoseconds until a load arrives, of CTAs alone and of those that wait for others; as many loads as there are stages
-# are on the way at once. How much longer two CTAs along N take.
-_WAIT, _WAIT_HALVES, _WAIT_TOGETHER, _ALONG_N = 1019.0, 1138.0, 1438.0, 1.04
+# Nanoseconds until a load arrives: of CTAs alone, of halves, of clusters, of those with four along N or of halves;
+# as many loads as there are stages are on the way at once. How much longer two CTAs along N take.
+_WAIT, _WAIT_HALVES, _WAIT_TOGETHER, _WAIT_FOUR, _ALONG_N = 1019.0, 1138.0, 1420.0, 1222.0, 1.04
 # Stream-K: nanoseconds of a launch and of each further part of a tile, and its rate.
 _STREAM, _STREAM_PART, _STREAM_RATE = 4837.0, 774.0, 0.949
 # The powers by which times join, in an SM and on the chip.
@@ -128,18 +128,40 @@ def swapped_frames(shape: Shape, sms: int, *, copied: bool, every: bool = False)
     pay = _SWAPPED_CLUSTERS if every or copied or pitched else _SWAPPED_CLUSTERS[:1]
     clusters = [*pay, *(_FOUR_ALONG_N if every or (pitched and not copied) else ())]
     for (rows, cols), (block_n, most) in itertools.product(clusters, SWAPPED_ROWS.items()):
-        step = row_step({"cluster_n": cols, "swap_ab": 1})
-        shares = (ceil_div(n_rows, rows * height) for height in range(step, most + 1, step))
-        heights = {step * ceil_div(n_rows, step * rows * tiles) for tiles in shares}
-        least = min(_SWAPPED_LEAST, max(heights))
-        for block_m in sorted((height for height in heights if height >= least), reverse=True):
+        for block_m in _heights(n_rows, rows, 8, most):
             frame = Frame(block_m, block_n, rows, cols, swap_ab=1)
             fits = block_n < _WIDE_COLUMNS or (rows * cols == 1 and _has_room(frame, shape, sms))
             if fits and (cols < 4 or _waves(frame, shape, sms) <= _WAVES_OF_FOUR):
                 yield frame
     halves = 16 * ceil_div(n_rows, 16)
-    if halves <= SWAPPED_ROWS[_HALVES_COLUMNS] and 2 * ceil_div(shape["N"], _HALVES_COLUMNS) <= sms:
-        yield Frame(halves, _HALVES_COLUMNS, swap_ab=1, split_k=2)
+    frames = [Frame(halves, _HALVES_COLUMNS, swap_ab=1, split_k=2)] if halves <= SWAPPED_ROWS[_HALVES_COLUMNS] else []
+    if pitch(shape["N"]) and not copied:
+        for (rows, cols), block_n in itertools.product(_SWAPPED_CLUSTERS[1:3], _CLUSTERED_HALVES_COLUMNS):
+            for block_m in _heights(n_rows, rows, 16, SWAPPED_ROWS[block_n]):
+                frames.append(Frame(block_m, block_n, rows, cols, swap_ab=1, split_k=2))
+    yield from (frame for frame in frames if _waves(frame, shape, sms) <= 1)
+
+
+def _heights(n_rows: int, rows: int, step: int, most: int) -> list[int]:
+    """Return the rows of tiles that divide n_rows evenly among clusters of so many rows of CTAs, the highest first."""
+    shares = (ceil_div(n_rows, rows * height) for height in range(step, most + 1, step))
+    heights = {step * ceil_div(n_rows, step * rows * tiles) for tiles in shares}
+    least = min(_SWAPPED_LEAST, max(heights))
+    return sorted((height for height in heights if height >= least), reverse=True)
+
+
+def cluster_frames(
+    shape: Shape, sms: int, *, swaps: bool, copied: bool = False, every: bool = False
+) -> Iterator[Frame]:
+    """Yield the frames of the CUDA C++ whose clusters a chip holds.
+
+    swaps: also those with A and B swapped. copied: as in nanoseconds. every: as in swapped_frames.
+    """
+    swapped = swapped_frames(shape, sms, copied=copied, every=every) if swaps else ()
+    for frame in itertools.chain(plain_frames(), swapped):
+        rows, cols, split = frame.cluster_m, frame.cluster_n, frame.split_k
+        if resident((rows * split, cols), sms) >= rows * cols * split:
+            yield frame
 
 
 def pitch(columns: int) -> int:
@@ -176,16 +198,21 @@ def nanoseconds(frame: Frame, shape: Shape, sms: int, *, even_rows: bool, copied
         rate *= _ALONE if block_n == 64 else _SWAPPED if block_n < _WIDE_COLUMNS else _WIDE
     elif variant != CUDA:
         rate *= _SPECIALISED if variant == WARP_SPECIALISED else _GENERIC_TILES[block_m, block_n][1]
+    asked = _BY_PITCH[pitch(k)] * of_a / cols + _BY_PITCH[pitch(n)] * of_b / rows
+    if together:
+        wait = _WAIT_FOUR if split > 1 or cols == 4 else _WAIT_TOGETHER
+    else:
+        wait = _WAIT_HALVES if split > 1 else _WAIT
     each = _joined(
         _POWER_SM,
         128 * block_m * block_n / rate,
-        (_BY_PITCH[pitch(k)] * of_a / cols + _BY_PITCH[pitch(n)] * of_b / rows) / _ASKED,
-        (_WAIT_TOGETHER if together else _WAIT_HALVES if split > 1 else _WAIT) / _stages(frame, shape, sms),
+        asked / (_ASKED_TOGETHER if together else _ASKED),
+        wait / _stages(frame, shape, sms),
     )
     loop = _joined(
         _POWER,
         waves * steps * each,
-        clusters * rows * cols * split * steps * (of_a / cols + of_b / rows) / _L2,
+        clusters * rows * cols * split * steps * asked / _L2,
         2 * (m * k + n * k + m * n) / _DRAM,
     )
     if (rows, cols) == (1, 2):

@@ -17,21 +17,22 @@ from ledger.records import Dtype
 from ledger.roofline import DTYPE_BYTES
 
 from .gemm import Gemm
-from .gemm_config import CLUSTERS, CUDA, GENERIC, GROUP, WARP_SPECIALISED, Settings, group_rows, resident
+from .gemm_config import CLUSTERS, CUDA, GENERIC, GROUP, WARP_SPECIALISED, Settings, group_rows
 from .gemm_frames import (
     CLUSTER_TILES,
     SMALL_TILES,
     Frame,
+    cluster_frames,
     nanoseconds,
-    plain_frames,
+    pitch,
     specialised_frames,
-    swapped_frames,
 )
 from .targets import ceil_div, sms_of
 
 # Of aligned products: the measured time of residues over that of their model; nanoseconds that split_k takes for its
-# second launch, the mean of launches that overlap the first and that do not.
-_RESIDUES, _SECOND = 1.1, 500.0
+# second launch, the mean of launches that overlap the first and that do not; the measured time of split_k over that of
+# its model where rows begin within lines of L2.
+_RESIDUES, _SECOND, _WITHIN = 1.1, 500.0, 0.93
 # K up to which dividing it made no product faster.
 _SHORT_INNER = 512
 # Choices that are kept: a call asks for one each time.
@@ -100,7 +101,8 @@ class RuledGemm(Gemm):
             return self.few_rows.config({**generic, "tma": 0}, shape)
         if self.split_k and shape["K"] > _SHORT_INNER and self.split_k.serves(shape, dtype, target):
             divided = self.split_k.fastest(generic, shape)
-            choices += [(divided[0] + _SECOND, divided[1])] if divided else []
+            within = pitch(shape["N"]) or pitch(shape["K"])
+            choices += [((_WITHIN if within else 1) * divided[0] + _SECOND, divided[1])] if divided else []
         seen, copied = self._seen(shape, dtype, target)
         generic = self.generic_config(seen, dtype, target)
         if target == "sm_90" and DTYPE_BYTES[dtype] == 2 and generic["tma"]:
@@ -138,13 +140,8 @@ class RuledGemm(Gemm):
 
         every: also swapped ones in clusters that are not expected to pay.
         """
-        if not self.cluster:
-            return
-        swapped = swapped_frames(shape, sms, copied=copied, every=every) if self.cluster.swaps else ()
-        for frame in itertools.chain(plain_frames(), swapped):
-            rows, cols, split = frame.cluster_m, frame.cluster_n, frame.split_k
-            if resident((rows * split, cols), sms) >= rows * cols * split:
-                yield frame
+        if self.cluster:
+            yield from cluster_frames(shape, sms, swaps=self.cluster.swaps, copied=copied, every=every)
 
     def candidates(self, shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
         """Yield the configurations that may be worth timing: tiles of all variants, as many stages as fit."""

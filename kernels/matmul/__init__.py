@@ -17,14 +17,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ledger.errors import InputError
 from ledger.kernels.common.baselines import library
 from ledger.kernels.common.cuda import cuda_source
 from ledger.kernels.common.gemm import TOLERANCES
 from ledger.kernels.common.gemm_cluster import ClusterGemm
-from ledger.kernels.common.gemm_config import Settings, row_step
 from ledger.kernels.common.gemm_few_rows import FewRows
-from ledger.kernels.common.gemm_frames import SWAPPED_ROWS
 from ledger.kernels.common.gemm_residues import Residues
 from ledger.kernels.common.gemm_rule import RuledGemm
 from ledger.kernels.common.gemm_split_k import SplitK
@@ -36,20 +33,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def _check_swapped(config: Settings) -> None:
-    block_m, block_n, step = config["block_m"], config["block_n"], _swapped_step(config)
-    if not step <= block_m <= SWAPPED_ROWS.get(block_n, 0) or block_m % step:
-        most = ", ".join(f"{rows} by {cols}" for cols, rows in SWAPPED_ROWS.items())
-        raise InputError(
-            f"matmul: tiles are {block_m} x {block_n} with swap_ab 1; expected rows in steps of {step}, at most {most}"
-        )
-
-
-def _swapped_step(config: Settings) -> int:
-    """Return what a swapped tile's rows are a multiple of: as loaded, and 8 of each program that ends a part."""
-    return max(row_step(config), 8 * int(config["split_k"]))
-
-
 GEMM = RuledGemm(
     name="matmul",
     cluster=ClusterGemm(
@@ -57,7 +40,6 @@ GEMM = RuledGemm(
         source=partial(cuda_source, __name__, "cluster.cu"),
         even_tiles=True,
         swaps=True,
-        check_swapped=_check_swapped,
     ),
     few_rows=FewRows("matmul"),
     residues=Residues("matmul"),

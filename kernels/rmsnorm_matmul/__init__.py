@@ -9,15 +9,14 @@ The work model excludes: re-reads of x by each column tile (L2), the split-K par
 split_k · 4 · B·O bytes, L2 or distributed shared memory) and the padding of B, H and O to whole tiles.
 
 Variants and configuration keys: variants.py. Launch rule: rule.py.
-Precision: x·g is rounded once to the dtype before the product, in cuda_ping_pong g·W, in cuda_cluster, cuda_normed and
-library the normalised x; squares, products and partial sums are fp32, in library as torch.matmul adds them; one
-rounding to the dtype at the end. Assumes |x·g|, or |g·W|, is within the dtype's range (fp16: 65504).
+Precision: x·g is rounded once to the dtype before the product, in cuda_ping_pong g·W, in cuda_normed the
+normalised x; squares, products and partial sums are fp32; one rounding to the dtype at the end. Assumes |x·g|, or
+|g·W|, is within the dtype's range (fp16: 65504).
 Determinism: partial sums are added in the order of the K ranges, whichever CTA adds them, so the same inputs give the
 same bits.
 Programmatic dependent launch: with pdl 1 a launch begins before the previous one ends. It waits for that before it
 reads x, but not before it reads the weights and, in cuda_ping_pong, the gain: the previous launch must not write them.
-cuda_cluster, cuda_normed and library write the normalised x to a workspace and read it back (2 · e · B·H bytes, L2),
-which is left out too. library multiplies with torch.matmul; the configuration says so.
+cuda_normed writes the normalised x to a workspace and reads it back (2 · e · B·H bytes, L2), which is left out too.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ from ledger.records import Dtype, Work
 from ledger.roofline import DTYPE_BYTES
 
 from .candidates import candidates
-from .library_product import LAUNCHED
 from .rule import config_for, generic_config
 from .variants import NAME, ahead, check_config, prepare, prepare_triton
 
@@ -123,7 +121,7 @@ KERNEL = Kernel(
     cases=CASES,
     implementations={"triton": prepare_triton, "torch-cpu": library(_plain, *_INPUTS)},
     reference=reference,
-    launched=f"^rmsnorm_matmul_(kernel|warp_specialised|cooperative|ping_pong|cluster|normalise)$|^({LAUNCHED})$",
+    launched="^rmsnorm_matmul_(kernel|warp_specialised|cooperative|ping_pong|cluster|normalise)$",
     baselines={
         "torch_eager": library(_eager, *_INPUTS),
         "torch_compile_default": compiled(_unfused, *_INPUTS, mode="default"),

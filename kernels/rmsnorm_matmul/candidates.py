@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator
-from dataclasses import replace
+from itertools import islice
 
-from ledger.cost_model import Rates
 from ledger.kernel import Candidate, variations
 from ledger.kernels.common.configs import Settings
 from ledger.kernels.common.targets import SHARED_BYTES, SM_REGISTERS, ceil_div, sms_of
@@ -14,33 +12,24 @@ from ledger.operations import Shape
 from ledger.records import Dtype
 from ledger.roofline import DTYPE_BYTES
 
-from .cost import chain_s, rates_of
-from .rule import config_for, generic_config
-from .search import Config, cheapest_own, ping_pong_stages, staged, tiles
+from .rule import config_for
+from .search import Config, normed_configs, ping_pong_stages
 from .variants import NEUTRAL, shared_bytes
 
-_LIBRARY_TILE = {
-    "variant": "cuda_cluster", "block_b": 128, "block_o": 128, "block_k": 64, "split_k": 1, "cluster_m": 1,
-    "cluster_n": 1, "num_warps": 8, "num_stages": 4,
-}  # fmt: skip
-
-_CLUSTER_OFFERED = 8
-"""Tiles of the cluster GEMM, the cheapest predicted."""
+_NORMED_OFFERED = 8
+"""Configurations of cuda_normed, the cheapest predicted."""
 
 
 def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
-    """Yield variations of the rule's own configuration, where that is the library's of the cheapest beside it.
+    """Yield variations of the rule's own configuration.
 
     Those of ping-pong warpgroups come wherever they can run.
     """
-    own, rates = config_for(shape, dtype, target), rates_of(sms_of(target))
+    own = config_for(shape, dtype, target)
     yield _candidate(own, shape, dtype)
-    if own["variant"] == "library":
-        # The cheapest of this project's own products takes its place.
-        own = cheapest_own(shape, dtype, rates=rates) or generic_config(shape, dtype, target)
-        yield _candidate(own, shape, dtype)
     if own["variant"] != "generic":
-        for config in (*_ping_pong_variations(own, shape, dtype), *_cluster_configs(shape, dtype, rates)):
+        normed = islice(normed_configs(shape, dtype, sms_of(target)), _NORMED_OFFERED)
+        for config in (*_ping_pong_variations(own, shape, dtype), *normed):
             yield _candidate(config, shape, dtype)
     for config in _variations(own):
         # As many stages as fit, or one less.
@@ -74,17 +63,7 @@ def _ping_pong_variations(own: Config, shape: Shape, dtype: Dtype) -> Iterator[C
         yield from (one for one in staged if one is not None)
 
 
-def _cluster_configs(shape: Shape, dtype: Dtype, rates: Rates) -> Iterator[Config]:
-    found = (tile for tile in tiles(shape, rates=rates) if tile.variant in ("cuda_cluster", "cuda_normed"))
-    for tile in heapq.nsmallest(_CLUSTER_OFFERED, found, key=lambda tile: chain_s(tile, shape, dtype, 1, rates=rates)):
-        if (config := staged(tile, shape, dtype)) is not None:
-            yield config
-
-
 def _candidate(config: Settings, shape: Shape, dtype: Dtype) -> Candidate:
-    if config["variant"] == "library":
-        # Its tile is not known; this one is common.
-        return replace(_candidate({**config, **_LIBRARY_TILE}, shape, dtype), config=config, shared_bytes=0)
     element, block_b, block_o, block_k = DTYPE_BYTES[dtype], config["block_b"], config["block_o"], config["block_k"]
     steps = ceil_div(ceil_div(shape["H"], block_k), config["split_k"])
     # The accumulators, and some for addresses and operands.

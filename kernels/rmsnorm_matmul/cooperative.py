@@ -110,7 +110,7 @@ def shared_bytes(config: Settings, dtype: Dtype, n_inner: int) -> int:
     return ceil_div(config["num_stages"] * stage + 16, 128) * 128 + gain_loads * element * block_k * _GAIN_STEPS
 
 
-def problems(config: Settings, shape: Shape) -> Iterator[str]:
+def problems(config: Settings, shape: Shape, target: str) -> Iterator[str]:
     """Yield what is wrong with a configuration."""
     if config["num_warps"] != 8:
         yield f"num_warps is {config['num_warps']} with variant cuda_cooperative; expected 8"

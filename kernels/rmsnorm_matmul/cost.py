@@ -1,20 +1,20 @@
 """Describes launches of this kernel's variants on sm_90 to the cost model, with constants fitted to one H200.
 
-Imports neither torch nor triton. Terms: ledger/cost_model.py. Fitted to net times of the chain context (a call after
-an elementwise kernel, whose own time is subtracted) in benchmarks/model-shapes-fit-h200.json, by the regret of the pick
-and the error of the prediction. Clocks are of an SM at 1,755 MHz.
+Imports neither torch nor triton. Terms: ledger/cost_model.py; of cuda_normed's product common/gemm_frames.py has the
+time. Fitted to net times of the chain context (a call after an elementwise kernel, whose own time is subtracted) in
+benchmarks/model-shapes-promoted-h200.json, by the regret of the pick and the error of the prediction. Clocks are of an
+SM at 1,755 MHz.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 from typing import NamedTuple
 
 from ledger.cost_model import Launch, Rates, cost
 from ledger.kernels.common.configs import Settings
 from ledger.kernels.common.gemm_config import resident as cluster_slots
-from ledger.kernels.common.gemm_config import tile_rows
+from ledger.kernels.common.gemm_frames import Frame, nanoseconds
 from ledger.kernels.common.targets import SM_REGISTERS, ceil_div
 from ledger.operations import Shape
 from ledger.records import Dtype
@@ -23,21 +23,21 @@ from ledger.roofline import DTYPE_BYTES
 STEP = 64
 """Inner positions of a K step, here of all variants."""
 
-WRITERS = 64
-"""Most CTAs that normalise rows, no more than are certain to be resident at once. MAX_WRITERS of cluster.cu."""
+NORMALISING_S, NORMALISED_BYTES_PER_S = 2.74e-6, 6.75e11
+"""What the launch that normalises rows adds to a product: seconds, and bytes of x a second."""
 
 RATES = Rates(
     clock_hz=1.755e9,
-    dram_bytes_per_s=4.53e12,
-    l2_bytes=7220,
-    request_bytes=75.9,
+    dram_bytes_per_s=5.08e12,
+    l2_bytes=6690,
+    request_bytes=110,
     tensor_flops=4096,
     # Fitted among 120, 128 and 132, and 96, 112 and 128.
     slots={1: 132, 2: 132, 4: 120, 8: 96},
-    idle_share=1.36,
-    resident_share=0.401,
-    launch_s={"chain": 1.4e-6},
-    overlap=2.77,
+    idle_share=1.43,
+    resident_share=0.545,
+    launch_s={"chain": 1.17e-6},
+    overlap=2.98,
 )
 """Those of an H200 with 132 SMs."""
 
@@ -52,62 +52,47 @@ class Clocks(NamedTuple):
 
     Of a K step of ping-pong warpgroups: issue_64, issue_128 and issue_128_wide, its weights of 64 or 128 columns are
     loaded, scaled and issued, with 8 and in the last with 16 warps; row_128, a row of x with 128 columns;
-    separate, the second mbarrier of separate pipelines, with 8 warps. Of cooperative warpgroups: scale_64 and
+    shared_row_64, one beyond 64 rows with 64 columns that shares stages, times the CTAs that share weights; separate,
+    the second mbarrier of separate pipelines, with 8 warps. Of cooperative warpgroups: scale_64 and
     scale_128, x of 64 or 128 rows is scaled between two wgmma. Of the warp-specialised variant: step, whatever its
     block_k.
     Of a CTA: its begin and end (ping_pong, cooperative, warp_specialised); published_squares, waiting for squares that
     another CTA sums; late_weights, a shared pipeline of 16 warps begins when x is ready; tile, stores of 128 x 256;
     groups, adding the accumulators of another group, for 128 x 256; sent, the same partial sum sent to another CTA;
     waiting for those of others (ping_pong_split, cooperative_split, warp_specialised_split).
-    Of a K step of the cluster GEMM: shared_bytes, which wgmma reads from shared memory and loads write there, a clock.
-    Of its CTA: cluster, its begin and end; cluster_split; stream_k, whatever it divides; normalised, the rows are
-    normalised and the flags are seen; normalised_bytes, of x that a CTA normalises a clock.
     other_lines: the share by which CTAs of other K ranges, which read other lines of x, add to the requests of x.
+    fetched: bytes that come from DRAM over those asked for, in variants whose misses fetch 256 bytes at once.
     """
 
-    issue_64: float = 217
-    issue_128: float = 386
-    issue_128_wide: float = 400
-    row_128: float = 2.25
-    separate: float = 0.373
-    scale_64: float = 367
-    scale_128: float = 209
-    step: float = 329
-    ping_pong: float = 3990
-    cooperative: float = 2820
-    warp_specialised: float = 8670
-    published_squares: float = 447
-    late_weights: float = 75.4
-    tile: float = 4450
-    groups: float = 3530
-    sent: float = 4040
-    ping_pong_split: float = 136
-    cooperative_split: float = 3440
-    warp_specialised_split: float = 2730
-    other_lines: float = 0.329
-    shared_bytes: float = 117
-    cluster: float = 3240
-    cluster_split: float = 3580
-    stream_k: float = 42_000
-    normalised: float = 8700
-    normalised_bytes: float = 12.0
-    separate_launch: float = 3900
-    separate_bytes: float = 44_900
-    library: float = 1880
-    library_tile: float = 1070
-    library_split: float = 2210
-    library_shared_bytes: float = 147
-    library_launch: float = 5700
+    issue_64: float = 197
+    issue_128: float = 406
+    issue_128_wide: float = 368
+    row_128: float = 1.9
+    shared_row_64: float = 0.485
+    separate: float = 16.3
+    scale_64: float = 221
+    scale_128: float = 139
+    step: float = 247
+    ping_pong: float = 4260
+    cooperative: float = 5570
+    warp_specialised: float = 17_200
+    published_squares: float = 340
+    late_weights: float = 216
+    tile: float = 6580
+    groups: float = 7180
+    sent: float = 6210
+    ping_pong_split: float = 0.673
+    cooperative_split: float = 3410
+    warp_specialised_split: float = 1710
+    other_lines: float = 0.187
+    fetched: float = 1.13
 
 
 CLOCKS = Clocks()
 
 
 class Tile(NamedTuple):
-    """Hold what the cost of a configuration depends on. shared: whether x shares the stages of the weights.
-
-    The last three are of the cluster GEMM.
-    """
+    """Hold what the cost of a fused configuration depends on. shared: whether x shares the stages of the weights."""
 
     variant: str
     block_b: int
@@ -117,9 +102,6 @@ class Tile(NamedTuple):
     num_warps: int
     block_k: int
     shared: bool
-    cluster_n: int = 1
-    swap_ab: int = 0
-    stream_k: int = 0
 
 
 def tile_of(config: Settings) -> Tile:
@@ -130,7 +112,7 @@ def tile_of(config: Settings) -> Tile:
 
 def cluster_ctas(tile: Tile) -> int:
     """Return the CTAs of a cluster, split-K counted; those of the warp-specialised variant are none."""
-    return 1 if tile.variant == "warp_specialised" else tile.cluster_m * tile.cluster_n * tile.split_k
+    return 1 if tile.variant == "warp_specialised" else tile.cluster_m * tile.split_k
 
 
 def resident_ctas(tile: Tile, shared_bytes: int) -> int:
@@ -150,10 +132,6 @@ def launch_of(
     tile: Tile, shape: Shape, dtype: Dtype, resident: int, clocks: Clocks = CLOCKS, *, rates: Rates = RATES
 ) -> Launch:
     """Return a launch as the cost model sees it. resident: CTAs on an SM."""
-    if tile.variant in ("cuda_cluster", "cuda_normed"):
-        return _cluster_launch(tile, shape, dtype, clocks, rates)
-    if tile.variant == "library":
-        return _library_launch(tile, shape, dtype, clocks)
     b, h, o = shape["B"], shape["H"], shape["O"]
     variant, rows, columns, splits, cluster_m, warps, block_k, shared, *_ = tile
     element, area, divided = DTYPE_BYTES[dtype], rows * columns / (128 * 256), splits > 1
@@ -165,6 +143,7 @@ def launch_of(
         hidden = (clocks.issue_128 if warps == 8 else clocks.issue_128_wide) if wide else clocks.issue_64
         exposed = clocks.row_128 * rows if wide else 0.0
         serial = clocks.separate if warps == 8 and not shared else 0.0
+        serial += 0.0 if wide or not shared else clocks.shared_row_64 * max(0, rows - 64) * cluster_m
         fixed += clocks.ping_pong + clocks.tile * area + clocks.groups * area * (warps * 16 // columns - 1)
         fixed += clocks.published_squares * (rows > 32) + clocks.late_weights * (shared and warps == 16)
         fixed += clocks.ping_pong_split * divided
@@ -186,89 +165,21 @@ def launch_of(
         exposed_clocks=exposed,
         serial_clocks=serial,
         fixed_clocks=fixed,
-        dram_bytes=element * (h * o + b * h + h + b * o),
+        dram_bytes=element * (h * o + b * h + h + b * o) * (1 if variant == "cuda_ping_pong" else clocks.fetched),
     )
 
 
-def _cluster_launch(tile: Tile, shape: Shape, dtype: Dtype, clocks: Clocks, rates: Rates) -> Launch:
-    """Return the launch of the cluster GEMM after the rows were normalised. Stream-K: all clusters take equal steps.
-
-    Of cuda_normed the launch that normalises is part of it.
-    """
-    b, h, o = shape["B"], shape["H"], shape["O"]
-    rows, columns, splits, height, width = tile.block_b, tile.block_o, tile.split_k, tile.cluster_m, tile.cluster_n
-    element, area = DTYPE_BYTES[dtype], rows * columns / (128 * 256)
-    loaded = tile_rows({"block_m": rows, "cluster_m": height, "cluster_n": width, "swap_ab": tile.swap_ab}, b)
-    cluster = cluster_ctas(tile)
-    tiles, clusters = ceil_div(b, height * rows) * ceil_div(o, width * columns), rates.slots[cluster] // cluster
-    steps, ends = ceil_div(ceil_div(h, STEP), splits), 1.0
-    if tile.stream_k and tiles % clusters:
-        steps, ends, tiles = ceil_div(tiles * steps, clusters), tiles / clusters, clusters
-    # Each warpgroup reads its own 64 rows or columns, and all of the other operand.
-    own, other = (columns, rows) if tile.swap_ab else (rows, columns)
-    moved = own // 64 * (64 + other) + loaded + columns
-    fixed = clocks.cluster + clocks.tile * area * ends + clocks.stream_k * tile.stream_k
-    fixed += (clocks.cluster_split + clocks.sent * area / 2) * (splits > 1)
-    return Launch(
-        ctas=tiles * cluster,
-        cluster=cluster,
-        resident=1,
-        steps=steps,
-        step_flops=2 * rows * columns * STEP,
-        request_bytes=element * STEP * (columns / height + loaded / width),
-        hidden_clocks=element * STEP * moved / clocks.shared_bytes,
-        exposed_clocks=0.0,
-        serial_clocks=0.0,
-        fixed_clocks=fixed,
-        dram_bytes=element * (h * o + b * h + h + b * o),
-        once_clocks=normalising_clocks(tile.variant, shape, dtype, clocks),
-    )
+def product_shape(shape: Shape) -> Shape:
+    """Return the shape of the product in the terms of common/gemm_config.py."""
+    return {"M": shape["B"], "N": shape["O"], "K": shape["H"]}
 
 
-def normalising_clocks(variant: str, shape: Shape, dtype: Dtype, clocks: Clocks = CLOCKS) -> float:
-    """Return the clocks before the first step in which rows are normalised: in the same launch or one of its own."""
-    b, row_bytes = shape["B"], DTYPE_BYTES[dtype] * shape["H"]
-    if variant == "cuda_cluster":
-        return clocks.normalised + ceil_div(b, WRITERS) * row_bytes / clocks.normalised_bytes
-    return clocks.separate_launch + b * row_bytes / clocks.separate_bytes
-
-
-def _library_launch(tile: Tile, shape: Shape, dtype: Dtype, clocks: Clocks) -> Launch:
-    """Return the launch of a product of the library with a tile that it may take, and of the rows before it."""
-    b, h, o = shape["B"], shape["H"], shape["O"]
-    rows, columns, splits = tile.block_b, tile.block_o, tile.split_k
-    element, area = DTYPE_BYTES[dtype], rows * columns / (128 * 256)
-    loaded = min(rows, 8 * ceil_div(b, 8)) + columns
-    return Launch(
-        ctas=ceil_div(b, rows) * ceil_div(o, columns) * splits,
-        cluster=1,
-        resident=1,
-        steps=ceil_div(ceil_div(h, STEP), splits),
-        step_flops=2 * rows * columns * STEP,
-        request_bytes=element * STEP * loaded,
-        hidden_clocks=element * STEP * (rows // 64 * (64 + columns) + loaded) / clocks.library_shared_bytes,
-        exposed_clocks=0.0,
-        serial_clocks=0.0,
-        fixed_clocks=clocks.library + clocks.library_tile * area + clocks.library_split * area * (splits > 1),
-        dram_bytes=element * (h * o + b * h + h + b * o),
-        once_clocks=normalising_clocks(tile.variant, shape, dtype, clocks) + clocks.library_launch,
-    )
-
-
-LIBRARY = Tile("library", 0, 0, 0, 0, 0, 0, shared=False, cluster_n=0)
-"""The tile of the variant library, which the library chooses."""
-
-LIBRARY_TILES = tuple(
-    Tile("library", rows, columns, splits, 1, 8, STEP, shared=False)
-    for rows, columns, splits in product((64, 128, 192, 256), (64, 128, 192, 256), (1, 2, 4))
-    if rows * columns <= 128 * 256
-)
-"""What the library is taken to choose among; the cheapest counts."""
+def normed_s(frame: Frame, shape: Shape, dtype: Dtype, sms: int) -> float:
+    """Return the predicted time in a chain of cuda_normed with a frame of the product, in seconds."""
+    product_ns = nanoseconds(frame, product_shape(shape), sms, even_rows=True, copied=True)
+    return 1e-9 * product_ns + NORMALISING_S + DTYPE_BYTES[dtype] * shape["B"] * shape["H"] / NORMALISED_BYTES_PER_S
 
 
 def chain_s(tile: Tile, shape: Shape, dtype: Dtype, resident: int, *, rates: Rates = RATES) -> float:
     """Return the predicted time of a call in a chain of other kernels, in seconds."""
-    if tile.variant == "library":
-        launches = (launch_of(one, shape, dtype, resident, rates=rates) for one in LIBRARY_TILES)
-        return min(cost(launch, rates, state="chain").total_s for launch in launches)
     return cost(launch_of(tile, shape, dtype, resident, rates=rates), rates, state="chain").total_s

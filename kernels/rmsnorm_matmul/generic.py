@@ -156,7 +156,7 @@ def shared_bytes(config: Settings, dtype: Dtype, n_inner: int) -> int:
     return max(loop, 4 * block_o * (block_b + 8))
 
 
-def problems(config: Settings, shape: Shape) -> Iterator[str]:
+def problems(config: Settings, shape: Shape, target: str) -> Iterator[str]:
     """Yield what is wrong with a configuration."""
     if config["block_b"] < 16:
         yield f"block_b is {config['block_b']} with variant generic; expected at least 16"

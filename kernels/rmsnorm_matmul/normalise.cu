@@ -1,9 +1,24 @@
 // Normalises the rows of x, rounded to the dtype, for a product that is launched next. A CTA takes a row.
 // Macro VECTORS: loads of 16 bytes of a row, and of the gain, that a thread keeps in registers; of longer rows the rest
 // is read twice.
-#include "normalised_rows.cuh"
+#include "hopper.cuh"
 
 constexpr int THREADS = 256, WARPS = THREADS / 32;
+
+// Hints that L2 fetch a row, by `threads` threads; nothing is read, so that the launch before may still write it.
+DEVICE void prefetch_row(const void* row, int vectors, int thread, int threads) {
+    NO_UNROLL for (int at = thread * 8; at < vectors; at += threads * 8)
+        asm volatile("prefetch.global.L2 [%0];" :: "l"((const uint4*)row + at));
+}
+DEVICE float squared(u32 two, float sum) { return fmaf(high(two), high(two), fmaf(low(two), low(two), sum)); }
+DEVICE float squares_of(const uint4& v, float sum) {
+    return squared(v.w, squared(v.z, squared(v.y, squared(v.x, sum))));
+}
+DEVICE u32 normalised(u32 x, u32 gain, float r) { return packed(low(x) * r * low(gain), high(x) * r * high(gain)); }
+DEVICE uint4 normalised(const uint4& x, const uint4& gain, float r) {
+    return make_uint4(normalised(x.x, gain.x, r), normalised(x.y, gain.y, r), normalised(x.z, gain.z, r),
+        normalised(x.w, gain.w, r));
+}
 
 extern "C" __global__ void __launch_bounds__(THREADS) rmsnorm_matmul_normalise(
     const u16* x, const u16* gain, u16* normed, int n_inner, float eps)

@@ -161,7 +161,7 @@ def prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Settings, eps: fl
 # Checks
 
 
-def problems(config: Settings, shape: Shape) -> Iterator[str]:
+def problems(config: Settings, shape: Shape, target: str) -> Iterator[str]:
     """Yield what is wrong with a configuration."""
     yield from _tile_problems(config, shape)
     yield from _stage_problems(config)

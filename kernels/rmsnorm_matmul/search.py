@@ -1,7 +1,7 @@
 """Enumerates the configurations of sm_90 that the launch rule chooses among, and takes the cheapest predicted one.
 
-Only tiles that were timed with a correct result (benchmarks/model-shapes-fit-h200.json) are offered. Imports neither
-torch nor triton.
+Only fused tiles that were timed with a correct result (benchmarks/model-shapes-promoted-h200.json, -fit-h200.json) are
+offered. Imports neither torch nor triton.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from typing import Any
 
 from ledger.cost_model import Rates
 from ledger.kernels.common.configs import Settings
+from ledger.kernels.common.gemm_frames import Frame, cluster_frames
 from ledger.kernels.common.targets import SHARED_BYTES, SMS, ceil_div
 from ledger.operations import Shape
 from ledger.records import Dtype
 
-from . import cluster, ping_pong
-from .cost import LIBRARY, RATES, Tile, chain_s, cluster_ctas, rates_of, resident_ctas, tile_of
+from . import ping_pong
+from .cost import RATES, Tile, chain_s, cluster_ctas, normed_s, product_shape, rates_of, resident_ctas, tile_of
 from .variants import NEUTRAL, shared_bytes
 
 Config = dict[str, Any]
 
-LIBRARY_LEAD = 1.03
-"""How much faster the library must be predicted to be: a fused or own product counts for more at equal time."""
+_OF_FRAME = ("cluster_m", "cluster_n", "swap_ab", "split_k", "stream_k")
+"""Keys of a frame of the product beside its tile's."""
+_OF_PRODUCT = (*_OF_FRAME, "num_warps", "num_stages")
 
 _HEIGHTS = {
     64: (8, 16, 32, 48, 56, 64, 80, 88, 96, 104, 128, 176, 192),
@@ -34,21 +36,10 @@ _HEIGHTS = {
 """Columns -> rows of the tiles of ping-pong warpgroups that were timed; 24 and 136 in benchmarks/tuning."""
 _COOPERATIVE_TILES = ((64, 64), (64, 128), (64, 256), (128, 128), (128, 256))
 """Rows and columns. 128 x 64 was timed too: never the fastest, and slower than predicted."""
-_CLUSTER_TILES = ((64, 128), (64, 192), (64, 256), (128, 128), (128, 192), (128, 256), (192, 128), (192, 192))
-"""Rows and columns of the cluster GEMM's tiles without swap-AB."""
-_SWAPPED_HEIGHTS = {64: (96, 128), 128: (96, 128, 192, 256)}
-"""Columns -> rows with swap-AB."""
-_FEW_ROWS = (8, 16, 32, 48, 64)
-"""Rows with swap-AB where one tile holds the batch."""
-_CLUSTERS = ((1, 1), (2, 1), (1, 2))
-"""CTAs along B and along O."""
-_LEAST_CLUSTER_BATCH = 64
 _ROW_TILES = (1, 2, 3, 4, 5, 6, 8)
 _LEAST_ROWS = 32
 """The least rows of a tile where several tiles divide the batch."""
-_LEAST_INNER = {
-    "cuda_ping_pong": 256, "warp_specialised": 512, "cuda_cooperative": 64, "cuda_cluster": 256, "cuda_normed": 256,
-}  # fmt: skip
+_LEAST_INNER = {"cuda_ping_pong": 256, "warp_specialised": 512, "cuda_cooperative": 64}
 """Variant -> the least inner positions of a CTA of split-K."""
 _WARP_SPECIALISED_ROWS = 16
 _MOST_WARP_SPECIALISED_STAGES = 24
@@ -102,17 +93,43 @@ def chosen(shape: Shape, dtype: Dtype, sms: int) -> Config | None:
 
 
 def cheapest(shape: Shape, dtype: Dtype, *, rates: Rates = RATES) -> Config | None:
-    """Return the configuration of least predicted time, or None where nothing fits into shared memory.
-
-    The library is taken where it is predicted to be faster than all others by LIBRARY_LEAD.
-    """
-    library = chain_s(LIBRARY, shape, dtype, 1, rates=rates) * LIBRARY_LEAD
-    own = cheapest_own(shape, dtype, below_s=library, rates=rates)
-    return staged(LIBRARY, shape, dtype) if own is None else own
+    """Return the configuration of least predicted time, or None where nothing fits into shared memory."""
+    normed = cheapest_normed(shape, dtype, rates.slots[1])
+    least = predicted_s(normed, shape, dtype, rates=rates) if normed else math.inf
+    return cheapest_fused(shape, dtype, below_s=least, rates=rates) or normed
 
 
-def cheapest_own(shape: Shape, dtype: Dtype, *, below_s: float = math.inf, rates: Rates = RATES) -> Config | None:
-    """Return the cheapest of this project's own products, or None where none fits that takes less than `below_s`."""
+def cheapest_normed(shape: Shape, dtype: Dtype, sms: int) -> Config | None:
+    """Return the cheapest configuration of cuda_normed, or None where none fits. sms: of the chip."""
+    return next(normed_configs(shape, dtype, sms), None)
+
+
+def normed_configs(shape: Shape, dtype: Dtype, sms: int) -> Iterator[Config]:
+    """Yield the configurations of cuda_normed, one a frame of the product, the cheapest first."""
+    frames = cluster_frames(product_shape(shape), sms, swaps=True, copied=True)
+    for frame in sorted(frames, key=lambda frame: normed_s(frame, shape, dtype, sms)):
+        if (config := normed_config(frame, shape, dtype, sms)) is not None:
+            yield config
+
+
+def normed_config(frame: Frame, shape: Shape, dtype: Dtype, sms: int) -> Config | None:
+    """Return the configuration of cuda_normed with a frame of the product, or None where it does not fit."""
+    of_product = frame.config(product_shape(shape), sms)
+    config: Config = {
+        "variant": "cuda_normed", "block_b": frame.block_m, "block_o": frame.block_n, "pdl": 1,
+        **{key: of_product[key] for key in _OF_PRODUCT}, **NEUTRAL["cuda_normed"],
+    }  # fmt: skip
+    stages = ({**config, "num_stages": n} for n in range(config["num_stages"], 1, -1))
+    return next((one for one in stages if _fits(one, dtype, shape["H"])), None)
+
+
+def frame_of(config: Settings) -> Frame:
+    """Return the frame of the product of a configuration of cuda_normed."""
+    return Frame(config["block_b"], config["block_o"], **{key: config[key] for key in _OF_FRAME})
+
+
+def cheapest_fused(shape: Shape, dtype: Dtype, *, below_s: float = math.inf, rates: Rates = RATES) -> Config | None:
+    """Return the cheapest configuration of the fused variants, or None where none takes less than `below_s`."""
     best, least = None, below_s
     # How many CTAs fit on an SM depends on the stages; until these are known, the most give a lower bound.
     bounds = [
@@ -132,34 +149,26 @@ def cheapest_own(shape: Shape, dtype: Dtype, *, below_s: float = math.inf, rates
 
 def predicted_s(config: Config, shape: Shape, dtype: Dtype, *, rates: Rates = RATES) -> float:
     """Return the predicted time of a configuration in a chain of other kernels, in seconds."""
+    if config["variant"] == "cuda_normed":
+        return normed_s(frame_of(config), shape, dtype, rates.slots[1])
     tile = tile_of(config)
     resident = resident_ctas(tile, shared_bytes(config, dtype, shape["H"]))
     return chain_s(tile, shape, dtype, resident, rates=rates)
 
 
 def tiles(shape: Shape, *, rates: Rates = RATES) -> Iterator[Tile]:
-    """Yield the tiles of a shape but the library's: those of clusters that fit, and of parts that are long enough."""
+    """Yield the fused tiles of a shape: those of clusters that fit, and of parts that are long enough."""
     for tile in _tiles_of(shape["B"]):
-        if not rates.slots[cluster_ctas(tile)]:
-            continue
-        if tile.split_k > 1 and shape["H"] < tile.split_k * _LEAST_INNER[tile.variant]:
-            continue
-        if not tile.stream_k or _divides_few(tile, shape, rates):
+        long_enough = tile.split_k == 1 or shape["H"] >= tile.split_k * _LEAST_INNER[tile.variant]
+        if rates.slots[cluster_ctas(tile)] and long_enough:
             yield tile
 
 
 @lru_cache(maxsize=64)
 def _tiles_of(b: int) -> tuple[Tile, ...]:
     """Return the tiles of a batch, whatever the matrix."""
-    variants = _ping_pong_tiles(b), _cooperative_tiles(b), _warp_specialised_tiles(b), _cluster_tiles(b)
+    variants = _ping_pong_tiles(b), _cooperative_tiles(b), _warp_specialised_tiles(b)
     return tuple(chain.from_iterable(variants))
-
-
-def _divides_few(tile: Tile, shape: Shape, rates: Rates) -> bool:
-    """Tell whether no more than two clusters divide a tile by stream-K. More, measured, cost up to half of the time."""
-    rows, columns = tile.cluster_m * tile.block_b, tile.cluster_n * tile.block_o
-    clusters = rates.slots[tile.cluster_m * tile.cluster_n] // (tile.cluster_m * tile.cluster_n)
-    return ceil_div(shape["B"], rows) * ceil_div(shape["O"], columns) >= clusters
 
 
 def _ping_pong_tiles(b: int) -> Iterator[Tile]:
@@ -201,44 +210,11 @@ def _warp_specialised_tiles(b: int) -> Iterator[Tile]:
             yield Tile("warp_specialised", rows, columns, splits, 1, columns // 16, block_k, False)
 
 
-def _cluster_tiles(b: int) -> Iterator[Tile]:
-    if b <= _LEAST_CLUSTER_BATCH:
-        yield from _few_rows(b)
-        return
-    for (height, width), (splits, stream) in product(_CLUSTERS, ((1, 0), (2, 0), (1, 1))):
-        if splits > 1 and (height, width) != (1, 1):
-            continue
-        made = {"split_k": splits, "cluster_m": height, "cluster_n": width, "stream_k": stream, "block_k": 64}
-        for columns, heights in _SWAPPED_HEIGHTS.items():
-            for rows in {_height(b, height * count, heights): None for count in _ROW_TILES}:
-                if rows is not None:
-                    yield Tile("cuda_normed", rows, columns, num_warps=columns // 16, shared=False, swap_ab=1, **made)
-        for rows, columns in _CLUSTER_TILES:
-            if (height - 1) * rows < b:
-                yield Tile("cuda_normed", rows, columns, num_warps=rows // 16, shared=False, **made)
-
-
-def _few_rows(b: int) -> Iterator[Tile]:
-    rows = next(rows for rows in _FEW_ROWS if rows >= b)
-    for columns, (splits, stream), width in product((64, 128), ((1, 0), (2, 0), (1, 1)), (1, 2)):
-        # 16 rows at least where CTAs share or exchange them.
-        if (splits == 1 or width == 1) and (rows > 8 or splits * width == 1):
-            yield Tile(
-                "cuda_normed", rows, columns, splits, 1, columns // 16, 64, shared=False, cluster_n=width, swap_ab=1,
-                stream_k=stream,
-            )  # fmt: skip
-    if rows == 64:
-        for columns in (128, 192, 256):
-            yield Tile("cuda_normed", rows, columns, 1, 1, 4, 64, shared=False)
-
-
 # Stages
 
 
 def staged(tile: Tile, shape: Shape, dtype: Dtype) -> Config | None:
     """Return the configuration of a tile with as many stages as fit and are of use; None where two do not fit."""
-    if tile.variant == "library":
-        return {"variant": tile.variant, "pdl": 1, **NEUTRAL[tile.variant]}
     config: Config = {**tile._asdict(), "num_stages": 2, "x_stages": 0, "pdl": 1, **NEUTRAL[tile.variant]}
     shared = config.pop("shared")
     if tile.variant == "cuda_ping_pong":
@@ -251,8 +227,6 @@ def staged(tile: Tile, shape: Shape, dtype: Dtype) -> Config | None:
         most = max(2, min(steps, _MOST_WARP_SPECIALISED_STAGES))
     stages = ({**config, "num_stages": n} for n in range(most, 1, -1))
     fit = (filled for filled in stages if _fits(filled, dtype, shape["H"]))
-    if tile.swap_ab:
-        fit = (filled for filled in fit if not any(cluster.problems(filled, shape)))
     return next(fit, None)
 
 

@@ -2,19 +2,16 @@
 
 A configuration has these keys, all of them in every variant:
 
-    variant             generic (Triton), warp_specialised (Gluon), cuda_cooperative, cuda_ping_pong, cuda_cluster and
-                        cuda_normed (CUDA C++), library (torch.matmul after a launch that normalises; all keys of its
-                        tile are 0)
+    variant             generic (Triton), warp_specialised (Gluon), cuda_cooperative, cuda_ping_pong and cuda_normed
+                        (CUDA C++)
     block_b, block_o    the tile of the result
     block_k             inner positions of a K step
     split_k             CTAs that divide a tile's inner dimension; in CUDA C++ they are a cluster
-    cluster_m           CTAs of a cluster along B, which share the weights by multicast (cuda_ping_pong, cuda_cluster,
-                        cuda_normed; otherwise 1)
-    cluster_n           CTAs of a cluster along O, which share x by multicast (cuda_cluster, cuda_normed; otherwise
-                        1)
-    swap_ab             whether the weights are wgmma's A operand, an option of cuda_cluster and cuda_normed (otherwise
-                        0)
-    stream_k            whether all clusters divide the last tiles by K steps (cuda_cluster, cuda_normed; otherwise 0)
+    cluster_m           CTAs of a cluster along B, which share the weights by multicast (cuda_ping_pong, cuda_normed;
+                        otherwise 1)
+    cluster_n           CTAs of a cluster along O, which share x by multicast (cuda_normed; otherwise 1)
+    swap_ab             whether the weights are wgmma's A operand, an option of cuda_normed (otherwise 0)
+    stream_k            whether all clusters divide the last tiles by K steps (cuda_normed; otherwise 0)
     num_warps           warps that multiply
     num_stages          stages of the weights
     x_stages            stages of x; 0: x shares the stages of the weights
@@ -37,7 +34,7 @@ from ledger.operations import RMSNORM_EPS, Shape
 from ledger.records import Dtype
 from ledger.roofline import DTYPE_BYTES
 
-from . import cluster, cooperative, generic, library_product, normed, ping_pong, warp_specialised
+from . import cooperative, generic, normed, ping_pong, warp_specialised
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,9 +45,7 @@ VARIANTS: dict[str, Any] = {
     "warp_specialised": warp_specialised,
     "cuda_cooperative": cooperative,
     "cuda_ping_pong": ping_pong,
-    "cuda_cluster": cluster,
     "cuda_normed": normed,
-    "library": library_product,
 }
 CONFIG_KEYS = (
     "variant", "block_b", "block_o", "block_k", "split_k", "cluster_m", "cluster_n", "swap_ab", "stream_k", "num_warps",
@@ -58,7 +53,7 @@ CONFIG_KEYS = (
 )  # fmt: skip
 
 _POWERS = (("block_b", 8, 256), ("block_o", 16, 256), ("block_k", 16, 256), ("num_warps", 1, 16))
-_OWN_TILES = {"cuda_ping_pong": 1, "cuda_cluster": len(_POWERS), "cuda_normed": len(_POWERS)}
+_OWN_TILES = {"cuda_ping_pong": 1, "cuda_normed": len(_POWERS)}
 """Variant -> how many of these its own check covers, since other values are right."""
 
 _ALONE = {"cluster_n": 1, "swap_ab": 0, "stream_k": 0}
@@ -67,9 +62,7 @@ NEUTRAL: dict[str, dict[str, int]] = {
     "warp_specialised": {"cluster_m": 1, **_ALONE, "tma": 1},
     "cuda_cooperative": {"cluster_m": 1, **_ALONE, "block_k": 64, "x_stages": 0, "scaling_warpgroups": 0, "tma": 1},
     "cuda_ping_pong": {**_ALONE, "block_k": 64, "scaling_warpgroups": 0, "tma": 1},
-    "cuda_cluster": {"block_k": 64, "x_stages": 0, "scaling_warpgroups": 0, "tma": 1},
     "cuda_normed": {"block_k": 64, "x_stages": 0, "scaling_warpgroups": 0, "tma": 1},
-    "library": {key: 0 for key in CONFIG_KEYS if key not in ("variant", "pdl")},
 }
 """Variant -> the values of keys that it fixes."""
 
@@ -104,8 +97,6 @@ def check_config(config: Settings, shape: Shape, dtype: Dtype, target: str) -> N
     configs.check_bf16(NAME, dtype, target)
     for problem in _problems(config, shape, dtype, target):
         raise InputError(f"{NAME}: {problem}")
-    if config["variant"] == "library":
-        return
     configs.check_powers(NAME, config, _POWERS[_OWN_TILES.get(config["variant"], 0) :])
     steps = ceil_div(shape["H"], config["block_k"])
     if not 1 <= config["split_k"] <= steps:
@@ -136,11 +127,9 @@ def _problems(config: Settings, shape: Shape, dtype: Dtype, target: str) -> Iter
             yield f"variant is {variant} on {target} in {dtype}; expected sm_90 and fp16 or bf16"
         if shape["H"] * DTYPE_BYTES[dtype] % TMA_ALIGNMENT:
             yield f"variant is {variant} with H={shape['H']}; expected a multiple of 8"
-        if config["num_stages"] < 2 and variant != "library":
+        if config["num_stages"] < 2:
             yield f"num_stages is {config['num_stages']} with variant {variant}; expected at least 2"
-        if shape["O"] * DTYPE_BYTES[dtype] % TMA_ALIGNMENT and variant == "library":
-            yield f"variant is {variant} with O={shape['O']}; expected a multiple of 8"
     for key, value in NEUTRAL[variant].items():
         if config[key] != value:
             yield f"{key} is {config[key]} with variant {variant}; expected {value}"
-    yield from VARIANTS[variant].problems(config, shape)
+    yield from VARIANTS[variant].problems(config, shape, target)

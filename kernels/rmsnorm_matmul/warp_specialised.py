@@ -336,7 +336,7 @@ def shared_bytes(config: Settings, dtype: Dtype, n_inner: int) -> int:
     return int(config["num_stages"] * weight_stage + config["x_stages"] * x_stage + squares)
 
 
-def problems(config: Settings, shape: Shape) -> Iterator[str]:
+def problems(config: Settings, shape: Shape, target: str) -> Iterator[str]:
     """Yield what is wrong with a configuration."""
     x_stages, warpgroups, split_k = config["x_stages"], config["scaling_warpgroups"], config["split_k"]
     if warpgroups not in (1, 2) or x_stages < 2 or x_stages % warpgroups:

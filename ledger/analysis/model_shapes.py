@@ -15,9 +15,6 @@ from ledger.errors import InputError
 from ledger.records import Dtype
 
 SCHEMA = "ledger/model-shapes/1"
-FIT_SCHEMA = "ledger/model-shapes-fit/1"
-"""Timings of configurations on fit-half cells, to which a launch rule is fitted."""
-
 TIMES_SCHEMA = "ledger/model-shapes-times/1"
 """Times of the launch rule's choice beside baselines on unseen cells, by which the rule is judged."""
 

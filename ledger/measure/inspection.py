@@ -31,7 +31,6 @@ class Inspection:
     hints: whether the arguments' hints come from the launcher ("launch") or were assumed ("assumed").
     compiler: triton or nvrtc, with its version.
     wrong_roof: the roof of the named path is not that of the path that the compiler takes.
-    library: the function of a library that multiplies instead; its code is not read, so that the path is not known.
     amd: the registers and spills of an AMD target, of which registers and stack_bytes are a part; None for NVIDIA.
     """
 
@@ -54,13 +53,12 @@ class Inspection:
     hints: str
     compiler: str
     wrong_roof: bool
-    library: str | None = None
     amd: amdgcn.Resources | None = None
 
     @property
     def agrees(self) -> bool:
-        """Return whether the compiler takes the path that the kernel file names; a library is taken at its word."""
-        return self.library is not None or self.instructions.path == self.named_path
+        """Return whether the compiler takes the path that the kernel file names."""
+        return self.instructions.path == self.named_path
 
 
 def inspect(
@@ -72,7 +70,7 @@ def inspect(
     are not compiled for; MachineError when triton is missing or cannot compile it.
     """
     full = _full_config(kernel, hardware, shape, dtype, config or {})
-    compiled, library = _compile(kernel, hardware.chip, full, shape, dtype)
+    compiled = _compile(kernel, hardware.chip, full, shape, dtype)
     resources = compiled.resources
     fits = occupancy(hardware, registers=resources.registers, shared_bytes=compiled.shared_bytes, warps=compiled.warps)
     blocks = None if compiled.grid is None else math.prod(compiled.grid)
@@ -100,8 +98,7 @@ def inspect(
         waves=None if blocks is None or not fits.blocks else blocks / (fits.blocks * hardware.limits.sms),
         hints="assumed" if compiled.grid is None else "launch",
         compiler=compiled.compiler,
-        wrong_roof=library is None and _wrong_roof(hardware, kernel.work(shape, dtype), named, instructions.path),
-        library=library,
+        wrong_roof=_wrong_roof(hardware, kernel.work(shape, dtype), named, instructions.path),
         amd=resources if isinstance(resources, amdgcn.Resources) else None,
     )
 
@@ -132,14 +129,14 @@ def _scalar_roof(hardware: Hardware, path: Path) -> Roof:
         return roof_of(hardware, "fp32")
 
 
-def _compile(kernel: Kernel, target: str, config: Config, shape: Shape, dtype: Dtype) -> tuple[Compiled, str | None]:
-    """Return what is compiled, and the function of a library that multiplies instead, if any."""
+def _compile(kernel: Kernel, target: str, config: Config, shape: Shape, dtype: Dtype) -> Compiled:
+    """Return what is compiled."""
     if kernel.ahead is None:
         raise InputError(f"{kernel.name}: cannot be compiled ahead of time; expected Kernel(ahead=…)")
     ahead = kernel.ahead(config, shape, dtype, target)
     if isinstance(ahead, AheadCuda):
-        return compile_cuda(ahead, target), ahead.library
-    return compile_triton(ahead, target, launched_with(kernel, ahead, config, shape=shape, dtype=dtype)), None
+        return compile_cuda(ahead, target)
+    return compile_triton(ahead, target, launched_with(kernel, ahead, config, shape=shape, dtype=dtype))
 
 
 def _full_config(

@@ -29,8 +29,7 @@ def document(found: Inspection) -> dict[str, Any]:
         "triton": found.triton,
         "compiler": found.compiler,
         "config": found.config,
-        "path": None if found.library else made.path,
-        "library": found.library,
+        "path": made.path,
         "named_path": found.named_path,
         "agrees": found.agrees,
         "instruction": made.family,
@@ -85,8 +84,8 @@ def _column(found: Inspection) -> dict[str, str]:
     made, fits = found.instructions, found.occupancy
     limits = ", ".join(f"{_LIMIT_NAMES[name]} {count}" for name, count in fits.limits.items())
     return {
-        "multiplies with": f"{found.library}, not compiled here" if found.library else made.family,
-        "as in": "–" if found.library else made.example or "–",
+        "multiplies with": made.family,
+        "as in": made.example or "–",
         "roof path": _path_text(found),
         "kernel file names": PATH_NAMES[found.named_path] + ("" if found.agrees else "  ← differs"),
         "registers a thread": _register_text(found),
@@ -107,7 +106,7 @@ def _column(found: Inspection) -> dict[str, str]:
 
 def _path_text(found: Inspection) -> str:
     path = found.instructions.path
-    return "not known" if found.library else "none" if path is None else PATH_NAMES[path]
+    return "none" if path is None else PATH_NAMES[path]
 
 
 def _register_text(found: Inspection) -> str:

@@ -286,11 +286,12 @@ def test_fitted_constants_stay_near_what_was_declared() -> None:
 
 
 def test_forecasts_of_an_h100_by_constants_of_an_h200() -> None:
-    """96 shapes of models, drawn; every fourth. Among them is the library's variant. Error of time by these: 5%."""
+    """96 shapes of models, drawn; every fourth, by the rule of 2026-11-24, which took torch.matmul for some: 5%."""
     rows = json.loads((BENCHMARKS / "model_shapes-h100.json").read_text(encoding="utf-8"))["rows"][::4]
     errors = []
     for row in rows:
         question = asked(row["kernel"], row["dtype"], load_hardware("h100_sxm"), **row["shape"])
+        question = with_config(question, **row["config"])
         assert analytic.cost(question).geometry.known and analytic.cost(question).kind is None
         errors.append(abs(said(question).time_s * 1e6 / row["contexts_us"]["back-to-back"]["ours"] - 1))
     assert median(errors) < 0.06 and sorted(errors)[-3] < 0.25

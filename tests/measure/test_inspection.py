@@ -216,19 +216,3 @@ def test_command_warns_when_the_kernel_file_names_another_path(monkeypatch: Any)
     monkeypatch.setattr(ledger.kernel_files, "load_kernel", lambda *_, **__: boastful)
     done = CliRunner().invoke(app, ["inspect", "matmul", "--arch", "t4"])
     assert "the kernel file names fp16_tensor" in done.stderr.replace("\n", " ")
-
-
-def test_a_librarys_product_is_named_and_its_path_not_claimed(monkeypatch: Any):
-    import ledger.kernel_files
-
-    real = load_kernel("rmsnorm_matmul", launch=True)
-    config = {**dict.fromkeys(real.kernel.config({"B": 1, "H": 8, "O": 8}, "fp16", "sm_90"), 0), "pdl": 1}
-    fixed = replace(real.kernel, config=lambda *cell: {**config, "variant": "library"})
-    monkeypatch.setattr(ledger.kernel_files, "load_kernel", lambda *_, **__: replace(real, kernel=fixed))
-    command = ["inspect", "rmsnorm_matmul", "--shape", "B=192,H=512,O=512"]
-    done = CliRunner().invoke(app, [*command, "--json"])
-    assert done.exit_code == 0 and "warning" not in done.stderr
-    (found,) = json.loads(done.stdout)
-    assert (found["library"], found["path"], found["agrees"]) == ("torch.matmul", None, True)
-    assert found["grid"] == [192] and found["config"]["variant"] == "library"
-    assert "torch.matmul, not compiled here" in CliRunner().invoke(app, command).stdout

@@ -79,9 +79,7 @@ MUTANTS: tuple[Mutant, ...] = (
 # Of the CUDA C++, which the interpreter cannot run.
 _COOPERATIVE = partial(Mutant, "rmsnorm_matmul", file="rmsnorm_matmul/cooperative.cu")
 _PING_PONG = partial(Mutant, "rmsnorm_matmul", file="rmsnorm_matmul/ping_pong.cu")
-_NORMED = partial(Mutant, "rmsnorm_matmul", file="rmsnorm_matmul/cluster.cu")
-_NORMED_ROWS = partial(Mutant, "rmsnorm_matmul", file="rmsnorm_matmul/normalised_rows.cuh")
-_APART = partial(Mutant, "rmsnorm_matmul", file="rmsnorm_matmul/normalise.cu")
+_NORMALISE = partial(Mutant, "rmsnorm_matmul", file="rmsnorm_matmul/normalise.cu")
 _MATMUL = partial(Mutant, "matmul", file="common/cluster_gemm_kernel.cuh")
 _GEMM = partial(Mutant, "matmul", file="common/cluster_gemm.cuh")
 _MLA = partial(Mutant, "mla_decode", file="mla_decode/cluster.cu")
@@ -140,26 +138,18 @@ CLUSTER_MUTANTS: tuple[Mutant, ...] = (
            "for (int p = 1; p < SPLIT_K; ++p) sum +=", "for (int p = 2; p < SPLIT_K; ++p) sum +="),
     _PING_PONG("few_rows_reads_before_the_other_ranks",
            "        if (SPLIT_K > 1) wait(barriers.squares_received(), 0);\n", ""),
-    _NORMED_ROWS("normed_dropped_gain", "packed(low(x) * r * low(gain), high(x) * r * high(gain))",
+    _NORMALISE("normed_dropped_gain", "packed(low(x) * r * low(gain), high(x) * r * high(gain))",
            "packed(low(x) * r, high(x) * r)"),
-    _NORMED("normed_unscaled", "rsqrtf(sum / n_inner + eps)", "1.f"),
-    _NORMED("normed_squares_of_half_the_lanes", "for (int bit = 16; bit > 0;", "for (int bit = 8; bit > 0;"),
-    _NORMED("normed_forgets_a_part",
-           "for (int p = 0; p < PARTS; ++p) sum +=", "for (int p = 1; p < PARTS; ++p) sum +="),
-    _NORMED("normed_last_vector_of_all_lanes", "(ends ? 0.f : last)", "last"),
-    _NORMED("normed_rows_of_the_first_turn",
-           "base < n_rows; base += ROWS_AT_ONCE * writers", "base < n_rows; base = n_rows"),
-    _NORMED("normed_reads_before_the_rows", "while (got != wanted);", "while (false);"),
-    _APART("apart_unscaled", "rsqrtf(sum / n_inner + eps)", "1.f"),
-    _APART("apart_squares_of_half_the_lanes", "for (int bit = 16; bit > 0;", "for (int bit = 8; bit > 0;"),
-    _APART("apart_forgets_a_warp", "for (int w = 0; w < WARPS; ++w)", "for (int w = 1; w < WARPS; ++w)"),
-    _APART("apart_last_vector_of_all_threads", "(ends ? 0.f : last)", "last"),
-    _APART("apart_squares_of_registers_alone",
+    _NORMALISE("normed_unscaled", "rsqrtf(sum / n_inner + eps)", "1.f"),
+    _NORMALISE("normed_squares_of_half_the_lanes", "for (int bit = 16; bit > 0;", "for (int bit = 8; bit > 0;"),
+    _NORMALISE("normed_forgets_a_warp", "for (int w = 0; w < WARPS; ++w)", "for (int w = 1; w < WARPS; ++w)"),
+    _NORMALISE("normed_last_vector_of_all_threads", "(ends ? 0.f : last)", "last"),
+    _NORMALISE("normed_squares_of_registers_alone",
            "at += THREADS) sum = squares_of(__ldcg(in + at), sum);", "at += THREADS) sum += 0.f;"),
-    _APART("apart_rows_of_registers_alone",
+    _NORMALISE("normed_rows_of_registers_alone",
            "for (int at = from + VECTORS * THREADS; at < vectors; at += THREADS)\n        out[at]",
            "for (int at = vectors; at < vectors; at += THREADS)\n        out[at]"),
-    _APART("apart_first_row_alone", "(const uint4*)x + (i64)row * vectors", "(const uint4*)x"),
+    _NORMALISE("normed_first_row_alone", "(const uint4*)x + (i64)row * vectors", "(const uint4*)x"),
     _GEMM("cluster_stores_behind_the_last_column", "if (col + 1 < n_cols) to[1]", "to[1]"),
     _MATMUL("cluster_stores_the_first_row_alone",
            "row + h, at, n_cols, buffer, h, lane", "row, at, n_cols, buffer, 0, lane"),
@@ -169,7 +159,6 @@ CLUSTER_MUTANTS: tuple[Mutant, ...] = (
     _MATMUL("cluster_steps_of_the_first_program", "&b_map, col + o * 64, i * BLOCK_K + first,",
            "&b_map, col + o * 64, i * BLOCK_K,"),
     _MATMUL("cluster_rows_of_the_program_beside", "row + share, full(s)", "row, full(s)"),
-    _MATMUL("cluster_blocks_of_the_first_rows", "row + o * 8, full(s)", "row, full(s)"),
     _MATMUL("cluster_columns_of_the_program_beside", "* COLS + right) * BLOCK_N;", "* COLS) * BLOCK_N;"),
     _GEMM("cluster_forgets_the_other_half", "acc[4 * k + i] = own[i] + r[i];", "acc[4 * k + i] = own[i];"),
     _GEMM("cluster_both_parts_multiply_the_same", "first = steps * part / SPLIT;",

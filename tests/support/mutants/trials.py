@@ -86,11 +86,9 @@ def cluster_trials(dtype: str) -> tuple[Trial, ...]:
     # Pairs of row tiles that share the weights.
     pair = {"cluster_m": 2}
     # Rows normalised first, then the cluster GEMM, without swap-AB and with it.
-    normed = {**one, "variant": "cuda_cluster", "block_o": 128, "num_stages": 5}
+    normed = {**one, "variant": "cuda_normed", "block_o": 128, "num_stages": 5}
     swapped = {**normed, "swap_ab": 1}
-    # The same by a launch of its own, then the cluster GEMM or the library's product.
-    apart = {**swapped, "variant": "cuda_normed", "block_b": 32, "num_stages": 8}
-    library = {**dict.fromkeys(one, 0), "variant": "library", "pdl": 1}
+    short = {**swapped, "block_b": 32, "num_stages": 8}
     return (
         Trial({"B": 1, "H": 8, "O": 8}, dtype, one),
         Trial({"B": 1, "H": 72, "O": 8}, dtype, two),
@@ -180,7 +178,7 @@ def cluster_trials(dtype: str) -> tuple[Trial, ...]:
             {"B": 21, "H": 2000, "O": 136}, dtype, {**few, "block_b": 24, "split_k": 1, "num_stages": 5, "x_stages": 0}
         ),
         # Rows normalised first: one row, fewer steps than stages, ragged edges, clusters, split-K, stream-K, more tiles
-        # than SMs, more rows than warps that normalise, rows that do not fit into registers.
+        # than SMs, rows that do not fit into registers.
         Trial({"B": 1, "H": 8, "O": 8}, dtype, normed),
         Trial({"B": 123, "H": 1000, "O": 328}, dtype, normed),
         Trial({"B": 59, "H": 1000, "O": 328}, dtype, {**normed, "block_b": 64, "num_warps": 4, "pdl": 0}),
@@ -205,31 +203,38 @@ def cluster_trials(dtype: str) -> tuple[Trial, ...]:
             {"B": 65, "H": 104, "O": 64}, dtype, {**swapped, "block_b": 80, "block_o": 64, "num_warps": 4}, scale=256.0
         ),
         Trial({"B": 65, "H": 200, "O": 128}, dtype, normed, scale=2.0**-10),
-        # By a launch of its own: one row, few rows, rows that do not fit into registers, more rows than CTAs at once.
-        Trial({"B": 1, "H": 8, "O": 8}, dtype, {**apart, "block_b": 8}),
-        Trial({"B": 4, "H": 4104, "O": 520}, dtype, {**apart, "block_b": 8, "block_o": 64, "num_warps": 4}),
-        Trial({"B": 13, "H": 2000, "O": 136}, dtype, {**apart, "block_b": 16, "cluster_n": 2}),
-        Trial({"B": 29, "H": 20008, "O": 200}, dtype, {**apart, "split_k": 2}),
+        # Few rows to a tile.
+        Trial({"B": 1, "H": 8, "O": 8}, dtype, {**short, "block_b": 8}),
+        Trial({"B": 4, "H": 4104, "O": 520}, dtype, {**short, "block_b": 8, "block_o": 64, "num_warps": 4}),
+        Trial({"B": 13, "H": 2000, "O": 136}, dtype, {**short, "block_b": 16, "cluster_n": 2}),
+        Trial({"B": 29, "H": 20008, "O": 200}, dtype, {**short, "split_k": 2}),
+        # Results leave through the stages; five warpgroups.
+        Trial({"B": 250, "H": 2000, "O": 1032}, dtype, {**swapped, "num_stages": 7}),
+        Trial(
+            {"B": 139, "H": 1000, "O": 4104},
+            dtype,
+            {**swapped, "block_b": 72, "block_o": 64, "num_warps": 4, "num_stages": 13},
+        ),
+        Trial(
+            {"B": 90, "H": 1032, "O": 2568},
+            dtype,
+            {**short, "block_b": 96, "block_o": 320, "num_warps": 20, "num_stages": 4},
+        ),
         # Four CTAs side by side; three warpgroups.
-        Trial({"B": 99, "H": 1000, "O": 520}, dtype, {**apart, "block_b": 104, "cluster_n": 4, "num_stages": 6}),
+        Trial({"B": 99, "H": 1000, "O": 520}, dtype, {**short, "block_b": 104, "cluster_n": 4, "num_stages": 6}),
         Trial(
             {"B": 130, "H": 1032, "O": 1160},
             dtype,
-            {**apart, "block_b": 72, "block_o": 192, "num_warps": 12, "num_stages": 5},
+            {**short, "block_b": 72, "block_o": 192, "num_warps": 12, "num_stages": 5},
         ),
         Trial(
             {"B": 45, "H": 1000, "O": 10008},
             dtype,
-            {**apart, "block_b": 48, "block_o": 64, "num_warps": 4, "stream_k": 1},
+            {**short, "block_b": 48, "block_o": 64, "num_warps": 4, "stream_k": 1},
         ),
-        Trial({"B": 59, "H": 1000, "O": 328}, dtype, {**apart, "swap_ab": 0, "block_b": 64, "num_warps": 4, "pdl": 0}),
-        Trial({"B": 700, "H": 2120, "O": 264}, dtype, {**apart, **pair, "swap_ab": 0, "block_b": 128, "num_stages": 5}),
-        Trial({"B": 65, "H": 104, "O": 64}, dtype, {**apart, "block_b": 80, "num_stages": 7}, scale=256.0),
-        Trial({"B": 1, "H": 8, "O": 8}, dtype, library),
-        Trial({"B": 5, "H": 20008, "O": 264}, dtype, library),
-        Trial({"B": 123, "H": 1000, "O": 328}, dtype, library),
-        Trial({"B": 700, "H": 4104, "O": 1160}, dtype, {**library, "pdl": 0}),
-        Trial({"B": 65, "H": 200, "O": 128}, dtype, library, scale=2.0**-10),
+        Trial({"B": 59, "H": 1000, "O": 328}, dtype, {**short, "swap_ab": 0, "block_b": 64, "num_warps": 4, "pdl": 0}),
+        Trial({"B": 700, "H": 2120, "O": 264}, dtype, {**short, **pair, "swap_ab": 0, "block_b": 128, "num_stages": 5}),
+        Trial({"B": 65, "H": 104, "O": 64}, dtype, {**short, "block_b": 80, "num_stages": 7}, scale=256.0),
     )
 
 
@@ -349,6 +354,8 @@ def swapped_matmul_trials(dtype: str) -> tuple[Trial, ...]:
         Trial({"M": 300, "N": 520, "K": 3000}, dtype, {**two, "block_m": 152, "cluster_m": 2}),
         Trial({"M": 300, "N": 520, "K": 520}, dtype, {**three, "block_m": 104, "cluster_m": 3}),
         Trial({"M": 391, "N": 200, "K": 584}, dtype, {**one, "block_m": 80, "cluster_n": 2}),
+        # Shares of 44 rows, no multiple of the 8 of a swizzle.
+        Trial({"M": 171, "N": 200, "K": 136}, dtype, {**one, "block_m": 88, "cluster_n": 2}),
         Trial({"M": 700, "N": 264, "K": 520}, dtype, {**three, "block_m": 192, "cluster_m": 2, "cluster_n": 2}),
         Trial({"M": 300, "N": 1304, "K": 520}, dtype, {**two, "block_m": 64, "cluster_m": 5}),
         Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**two, **few, "programs": 8, "cluster_m": 2, "cluster_n": 2}),
