@@ -30,9 +30,14 @@ if TYPE_CHECKING:
 # an H200 at M = N = K = 3584, 5120 and 7168: the two differ by how they fill their waves alone.
 _PIPELINED = ((128, 256, 128, 4, 4, 4, 1.0), (128, 128, 128, 4, 6, 2, 1.0))
 
+# Up to so many rows the generic variant is taken.
+_FEW_ROWS = 64
 
-def _choose(generic: Settings, shape: Shape) -> dict[str, Any]:
-    """Return the tile of the warp-specialised variant whose waves take least time."""
+
+def _choose(generic: Settings, shape: Shape, copied: bool) -> dict[str, Any]:
+    """Return the tile of the warp-specialised variant whose waves take least time; of few rows the generic one."""
+    if shape["M"] <= _FEW_ROWS:
+        return dict(generic)
     *tile, _ = min(_PIPELINED, key=waves_cost(shape, "sm_90", edge=EDGE))
     keys = ("block_m", "block_n", "block_k", "num_warps", "num_stages", "subtiles")
     return {**generic, **dict(zip(keys, tile, strict=True)), "variant": WARP_SPECIALISED}

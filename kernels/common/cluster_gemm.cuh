@@ -11,7 +11,6 @@
 //     through distributed shared memory, and store half of the rows each.
 //   SWAPPED: swap-AB. A warpgroup multiplies 64 columns of B by all rows of the tile, which are wgmma's N, so that the
 //     rows of a tile come in multiples of 8.
-//   EVEN_TILES: the rows of C are divided evenly among the tiles, tile_rows each, at most BLOCK_M.
 //   AWAITS_A: only A comes from the launch before (cluster_gemm_kernel.cuh).
 //   STORES_IN_RING: a CTA has one tile, whose result leaves through the ring: more stages fit.
 //   FP8: e4m3 operands with fp16 results; accumulators are promoted every 128 products.
@@ -20,17 +19,6 @@
 #include "hopper.cuh"
 #include "wgmma.h"
 
-#ifndef SWAPPED
-#define SWAPPED 0
-#endif
-#ifndef EVEN_TILES
-#define EVEN_TILES 0
-#endif
-#if EVEN_TILES
-#define TILE_ROWS tile_rows
-#else
-#define TILE_ROWS BLOCK_M
-#endif
 #ifndef STORES_IN_RING
 #define STORES_IN_RING 0
 #endif

@@ -1,9 +1,10 @@
 // The kernel of cluster_gemm.cuh. The file that includes this one defines:
-//   NAME: the entry. PARAMETERS: what follows A, B and C: partial and ready (the stream-K workspace), n_rows, n_cols, n_inner, group_rows (rows of tiles that are scheduled together, so that tiles of B stay in L2),
-//     with EVEN_TILES tile_rows, last_row, last_col, and what the epilogue needs.
-//   EPILOGUE(acc, col, n_cols, lane): a statement on the accumulators of a finished tile that begins at column col.
+//   NAME: the entry. PARAMETERS: what follows A, B and C: partial and ready (the stream-K workspace), n_rows, n_cols,
+//     n_inner, tile_rows, last_row, last_col, group_rows (rows of tiles that are scheduled together, so that tiles of B
+//     stay in L2), and what the epilogue needs.
+//   EPILOGUE(acc, col, n_cols, lane): a statement on the accumulators of a finished tile that begins at column col; with
+//     SWAPPED, of a warp's 16 columns from col on.
 //   PACKED(lo, hi): two accumulators as two 16-bit results.
-//   STEP_SCALES, with FP8 where each step's sums have scales: a type like matmul_fp8_blocks' StepScales.
 //   AWAITS_A, 1 where only A comes from the launch before: AWAIT_A(b_map, col, step, lane), a statement of the warp that
 //     loads, before its first tile, waits for that launch.
 // It is included as text: as an inlined device function it compiled to another instruction schedule (NVRTC 13).
@@ -38,23 +39,16 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
     const int tiles_m = (n_rows + ROWS * BLOCK_M - 1) / (ROWS * BLOCK_M);
     const int tiles_n = (n_cols + COLS * BLOCK_N - 1) / (COLS * BLOCK_N);
     const int steps = (n_inner + BLOCK_K - 1) / BLOCK_K;
-    // A tile stores from own_row and own_col on. With EVEN_TILES it loads from row and col on, which lie before them at
-    // the edges of the matrix: the TMA fills boxes outside the matrix with zeros, slowly.
-    int row, col;
-#if EVEN_TILES
-    int own_row, own_col;
-#else
-    int &own_row = row, &own_col = col;
-#endif
+    // A tile stores from own_row and own_col on. It loads from row and col on, which lie before them at the edges of the
+    // matrix: the TMA fills boxes outside the matrix with zeros, slowly.
+    int row, col, own_row, own_col;
     auto place = [&](int tile) {
         const int group = tile / (group_rows * tiles_n), rest = tile % (group_rows * tiles_n);
         const int rows = min(group_rows, tiles_m - group * group_rows);
-        own_row = ((group * group_rows + rest % rows) * ROWS + down) * TILE_ROWS;
+        own_row = ((group * group_rows + rest % rows) * ROWS + down) * tile_rows;
         own_col = (rest / rows * COLS + right) * BLOCK_N;
-#if EVEN_TILES
         row = min(own_row, last_row);
         col = min(own_col, last_col);
-#endif
     };
 
     if (warp >= CONSUMERS) {
@@ -75,11 +69,11 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
             const u32 a_mask = ((1 << ROWS * COLS) - 1) / ((1 << ROWS) - 1) << beside, b_mask = ((1 << ROWS) - 1) << above;
             while (walk.advance()) {
                 place(walk.tile);
-                const int share = TILE_ROWS / COLS * right;
+                const int share = tile_rows / COLS * right;
 #pragma unroll 1
                 for (int i = walk.first; i < walk.last; ++i) {
                     wait(empty(s), phase);
-                    expect(full(s), TILE_ROWS * K_BYTES + B_BYTES);
+                    expect(full(s), tile_rows * K_BYTES + B_BYTES);
                     const u32 a = ring + s * STAGE_BYTES, b = a + A_BYTES;
                     if (COLS == 1) {
                         load(a, &a_map, i * BLOCK_K, row, full(s));
@@ -141,66 +135,66 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
         while (walk.advance()) {
             float acc[ACC];
 #if FP8
-            float even[ACC], odd[ACC];
-#ifdef STEP_SCALES
-            STEP_SCALES::Step scale;
-#endif
+            float sums[ACC];
 #pragma unroll
             for (int i = 0; i < ACC; ++i) acc[i] = 0.f;
-            auto multiply = [&](float (&sums)[ACC]) {
+            // Begins to multiply a step and returns the barrier at which its stage is released.
+            auto multiply = [&](float (&to)[ACC]) {
                 // The same in all lanes, which the compiler does not see: descriptors belong in uniform registers.
-                const u32 at = __shfl_sync(~0u, (ring & 0x3ffff) + s * STAGE_BYTES, 0);
+                const u32 at = __shfl_sync(~0u, (ring & 0x3ffff) + s * STAGE_BYTES, 0), used = empty(s);
                 wait(full(s), phase);
-                const u64 a = K_MAJOR | (at + group * 8192) >> 4, b = K_MAJOR | (at + A_BYTES) >> 4;
+                const u64 a = K_MAJOR | (at + a_own) >> 4, b = K_MAJOR | (at + b_own) >> 4;
                 fence_products();
 #pragma unroll
-                for (int k = 0; k < CHUNKS; ++k) mma(sums, a + k * (32 >> 4), b + k * (32 >> 4), k > 0);
+                for (int k = 0; k < CHUNKS; ++k) {
+                    const u64 a_k = a + k * (32 >> 4), b_k = b + k * (32 >> 4);
+                    mma(to, SWAPPED ? b_k : a_k, SWAPPED ? a_k : b_k, k > 0);
+                }
                 commit_products();
-                const u32 used = empty(s);
                 if (++s == STAGES) { s = 0; phase ^= 1; }
                 return used;
             };
             // Sums of 128 products stay in wgmma, which keeps fewer bits than fp32, and are added here.
-            auto add = [&](float (&sums)[ACC], u32 used) {
-                if (lane < ROWS) release(used, lane);
+            auto add = [&](float (&of)[ACC], u32 used) {
+                pin(of);
+                if (lane < ROWS + COLS - 1) release(used, loader);
 #pragma unroll
-                for (int i = 0; i < ACC; ++i) {
-                    asm volatile("" : "+f"(sums[i]) :: "memory");
-#ifdef STEP_SCALES
-                    acc[i] += sums[i] * (i / 2 % 2 ? scale.row_below * scale.columns : scale.row * scale.columns);
-#else
-                    acc[i] += sums[i];
-#endif
-                }
+                for (int i = 0; i < ACC; ++i) acc[i] += of[i];
             };
-            int i = walk.first;
-#ifdef STEP_SCALES
-            // Loaded two steps ahead.
-            place(walk.tile);
-            const STEP_SCALES scales(a_scale, b_scale, row + group * 64 + warp % 4 * 16 + lane / 4, col, steps, n_rows);
-            scale = scales.at(i);
-            auto next = scales.at(min(i + 1, walk.last - 1));
-#endif
+            int left = walk.last - walk.first;
+            // Where registers hold the sums of two steps beside those of the tile the next step is multiplied meanwhile,
+            // elsewhere other warpgroups multiply. One step alone leaves the first part of SPLIT without any.
+            constexpr bool two_steps = 3 * ACC + 24 <= (GROUPS == 1 ? 255 : MULTIPLYING);
+            if constexpr (!two_steps) {
 #pragma unroll 1
-            for (; i + 1 < walk.last; i += 2) {
-                const u32 first = multiply(even), second = multiply(odd);
-                wait_products<1>();
-                add(even, first);
-#ifdef STEP_SCALES
-                scale = next;
-                next = scales.at(min(i + 2, walk.last - 1));
-#endif
-                wait_products<0>();
-                add(odd, second);
-#ifdef STEP_SCALES
-                scale = next;
-                next = scales.at(min(i + 3, walk.last - 1));
-#endif
-            }
-            if (i < walk.last) {
-                const u32 first = multiply(even);
-                wait_products<0>();
-                add(even, first);
+                for (; left > 0; --left) {
+                    const u32 used = multiply(sums);
+                    wait_products<0>();
+                    add(sums, used);
+                }
+            } else if (SPLIT == 1 || left > 0) {
+                float next_sums[ACC];
+                u32 used = multiply(sums), next_used;
+#pragma unroll 1
+                for (; left > 2; left -= 2) {
+                    next_used = multiply(next_sums);
+                    wait_products<1>();
+                    add(sums, used);
+                    used = multiply(sums);
+                    wait_products<1>();
+                    add(next_sums, next_used);
+                }
+                // ptxas lets no product overlap if one is in flight where branches meet.
+                if (left == 2) {
+                    next_used = multiply(next_sums);
+                    wait_products<1>();
+                    add(sums, used);
+                    wait_products<0>();
+                    add(next_sums, next_used);
+                } else {
+                    wait_products<0>();
+                    add(sums, used);
+                }
             }
 #else
             int before = 0;
@@ -247,6 +241,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
             // columns, and each warp stores 16 rows of a piece: 8, then 8, since tiles begin at any multiple of 8.
             constexpr int ENDED = BLOCK_M / SPLIT, PIECES = (ENDED + 63) / 64;
             const int at = col + group * 64, mine = warp % 4 * 16;
+            EPILOGUE(acc, at + mine, n_cols, lane);
             if (SPLIT > 1) row += part * ENDED;
 #pragma unroll
             for (int o = 0; o < PIECES; ++o) {
@@ -260,8 +255,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
                     // Where only 8 rows are left the next 8 are the same again and nobody stores them.
                     const int k = 32 * o + 8 * j, l = 64 * o + 16 * j + 8 < ENDED ? k + 4 : k;
                     store_matrices_transposed(buffer + j * C_BYTES + out_row + ((mine / 8 + out_half) ^ out_swizzle) * 16,
-                        packed(acc[k], acc[k + 1]), packed(acc[k + 2], acc[k + 3]),
-                        packed(acc[l], acc[l + 1]), packed(acc[l + 2], acc[l + 3]));
+                        PACKED(acc[k], acc[k + 1]), PACKED(acc[k + 2], acc[k + 3]),
+                        PACKED(acc[l], acc[l + 1]), PACKED(acc[l + 2], acc[l + 3]));
                 }
                 fence_async();
                 group_barrier(group);
@@ -269,7 +264,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
 #pragma unroll 4
                 for (int h = 0; h < 16; ++h) {
                     const int in = 64 * o + mine + h, to = row + in;
-                    if (in < ENDED && (u32)(to - own_row) < (u32)TILE_ROWS && to < n_rows && own_col <= at)
+                    if (in < ENDED && (u32)(to - own_row) < (u32)tile_rows && to < n_rows && own_col <= at)
                         store_row(c, to, at, n_cols, buffer + mine * 128, h, lane);
                 }
 #else
@@ -278,7 +273,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
                     for (int h = 0; h < 16; h += 8) {
                         const int in = 64 * o + mine + h, to = row + in;
                         // The other rows and columns are another tile's, or garbage where none were loaded.
-                        const bool own = in < ENDED && (u32)(to - own_row) < (u32)TILE_ROWS && to < n_rows;
+                        const bool own = in < ENDED && (u32)(to - own_row) < (u32)tile_rows && to < n_rows;
                         if (own && own_col <= at && at < n_cols) store(&c_map, at, to, buffer + (mine + h) * 128);
                     }
                     commit_stores();
@@ -290,7 +285,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
             row += group * 64 + warp % 4 * 16;
             if (SPLIT > 1) row += part * 8;
             // The other rows are another tile's, or garbage where none were loaded; a warp's are never of both kinds.
-            const bool own = (!EVEN_TILES || (u32)(row - own_row) < (u32)TILE_ROWS) && row < n_rows;
+            const bool own = (u32)(row - own_row) < (u32)tile_rows && row < n_rows;
 #pragma unroll
             for (int o = 0; o < BOXES; ++o) {
                 const u32 buffer = out + (BOXES % 2 ? turn++ % 2 : o % 2) * C_BYTES;
@@ -315,13 +310,13 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
                 __syncwarp();
                 const int at = col + o * 64;
 #if DIRECT
-                if (own && (!EVEN_TILES || own_col <= at))
+                if (own && own_col <= at)
 #pragma unroll 4
                     for (int h = 0; h < min(16 / SPLIT, n_rows - row); ++h)
                         store_row(c, row + h, at, n_cols, buffer, h, lane);
 #else
                 if (lane == 0) {
-                    if (own && (!EVEN_TILES || own_col <= at) && at < n_cols) store(&c_map, at, row, buffer);
+                    if (own && own_col <= at && at < n_cols) store(&c_map, at, row, buffer);
                     commit_stores();
                 }
 #endif

@@ -27,7 +27,6 @@ from .gemm_config import (
     GENERIC,
     GROUP,
     KEYS,
-    SWAP_DEFAULTS,
     WARP_SPECIALISED,
     Settings,
     lines,
@@ -183,9 +182,7 @@ class Gemm(Family):
     @property
     def cuda_defaults(self) -> dict[str, int]:
         """Return the keys of the CUDA C++, if there is any, as the other variants have them."""
-        if self.cluster is None:
-            return {}
-        return {**CUDA_DEFAULTS, **(SWAP_DEFAULTS if self.cluster.swaps else {})}
+        return CUDA_DEFAULTS if self.cluster else {}
 
     def _rows(self, shape: Shape, dtype: Dtype) -> tuple[tuple[str, int, int], ...]:
         """Return the rows that TMA moves: shape key, elements of a row, bytes of an element."""
@@ -313,8 +310,7 @@ class Gemm(Family):
             warps, registers = config["num_warps"] + 4, min(168, SM_REGISTERS // (32 * (config["num_warps"] + 4)))
             tiles = rows * cols * ceil_div(shape["M"], rows * block_m) * ceil_div(shape["N"], cols * block_n)
             # Of its tiles a CTA reads a share; the others of its cluster read the rest for it.
-            loaded = tile_rows(config, shape["M"]) if self.cluster.even_tiles else block_m
-            read_m, read_n = loaded // cols, block_n // rows
+            read_m, read_n = tile_rows(config, shape["M"]) // cols, block_n // rows
             # Stream-K divides tiles by steps: as many equal pieces as steps.
             parts, extra = config["split_k"], 0
             if config["stream_k"]:

@@ -29,7 +29,7 @@ from .gemm_config import (
     swapped,
     tile_rows,
 )
-from .gemm_frames import SWAPPED_ROWS
+from .gemm_frames import FP8_ROWS, SWAPPED_ROWS
 from .targets import TMA_ALIGNMENT, ceil_div
 from .wgmma import Kind, Wgmma, wgmma_header
 
@@ -49,15 +49,13 @@ class ClusterGemm:
     """Hold what differs between the CUDA C++ of kernels.
 
     source: cuda.cuda_source with the kernel's module and file; the entry is NAME_cluster. fixed: keys that have one
-    value. even_tiles: whether the rows of C are divided evenly among tiles. swaps: whether A and B may be swapped.
-    promotion: bytes that L2 fetches at once for a miss. divided_clocks: what stream-K costs a launch beside its tiles.
+    value. promotion: bytes that L2 fetches at once for a miss. divided_clocks: what stream-K costs a launch beside its
+    tiles.
     """
 
     name: str
     source: Callable[..., CudaSource]
     fixed: Mapping[str, int] = field(default_factory=dict)
-    even_tiles: bool = False
-    swaps: bool = False
     promotion: Literal[128, 256] = 128
     divided_clocks: int = DIVIDED_CLOCKS
 
@@ -72,10 +70,14 @@ class ClusterGemm:
                 f"{what} with cluster_m {rows}, cluster_n {cols} and split_k {split}; expected cluster_m 1 to 5, "
                 f"cluster_n {said}, split_k 1 or 2, and a product of at most 8"
             )
-        configs.check_flags(self.name, config, "stream_k", "pdl", *(["swap_ab"] if self.swaps else []))
+        configs.check_flags(self.name, config, "stream_k", "pdl", "swap_ab")
+        if DTYPE_BYTES[dtype] == 1 and config["block_n"] % rows:
+            raise InputError(
+                f"{what} with block_n {config['block_n']} and cluster_m {rows}; expected a divisor of block_n"
+            )
         if config["stream_k"] and split > 1:
             raise InputError(f"{what} with stream_k 1 and split_k {split}; expected one of them")
-        self._check_tile(config)
+        self._check_tile(config, dtype)
         warps = config["block_n" if swapped(config) else "block_m"] // 16
         fixed = {"block_k": 128 // DTYPE_BYTES[dtype], "num_warps": warps, "subtiles": 1, "tma": 1, **self.fixed}
         if any(config[key] != value for key, value in fixed.items()):
@@ -90,22 +92,22 @@ class ClusterGemm:
                 "fewer, or no more tiles than programs and stream_k 0"
             )
 
-    def _check_tile(self, config: Settings) -> None:
+    def _check_tile(self, config: Settings, dtype: Dtype) -> None:
         block_m, block_n = config["block_m"], config["block_n"]
         if swapped(config):
-            self._check_swapped(config)
+            self._check_swapped(config, FP8_ROWS if DTYPE_BYTES[dtype] == 1 else SWAPPED_ROWS)
         elif block_m not in (64, 128, 192) or block_n not in (64, 128, 192, 256):
             raise InputError(
                 f"{self.name}: tiles are {block_m} x {block_n} with variant cuda; expected 64, 128 or 192 by 64 to 256 "
                 "in steps of 64"
             )
 
-    def _check_swapped(self, config: Settings) -> None:
+    def _check_swapped(self, config: Settings, most_rows: Mapping[int, int]) -> None:
         block_m, block_n = config["block_m"], config["block_n"]
         # As loaded, and 8 rows of each CTA that ends a part.
         step = max(row_step(config), 8 * int(config["split_k"]))
-        if not step <= block_m <= SWAPPED_ROWS.get(block_n, 0) or block_m % step:
-            most = ", ".join(f"{rows} by {cols}" for cols, rows in SWAPPED_ROWS.items())
+        if not step <= block_m <= most_rows.get(block_n, 0) or block_m % step:
+            most = ", ".join(f"{rows} by {cols}" for cols, rows in most_rows.items())
             raise InputError(
                 f"{self.name}: tiles are {block_m} x {block_n} with swap_ab 1; expected rows in steps of {step}, at "
                 f"most {most}"
@@ -118,7 +120,7 @@ class ClusterGemm:
             "BLOCK_M": config["block_m"], "BLOCK_N": config["block_n"], "STAGES": config["num_stages"],
             "ROWS": config["cluster_m"], "COLS": config["cluster_n"], "SPLIT": config["split_k"],
             "STREAM": config["stream_k"], "BF16": int(dtype == "bf16"),
-            **({"SWAPPED": int(swap)} if self.swaps else {}), **({"DIRECT": 1} if direct else {}),
+            "SWAPPED": int(swap), **({"DIRECT": 1} if direct else {}),
             **({"STORES_IN_RING": 1} if stores_in_ring(config, DTYPE_BYTES[dtype]) else {}),
         }  # fmt: skip
         # A is K-major, B is MN-major (K-major in fp8); swapped, B is the first operand.
@@ -152,13 +154,12 @@ class ClusterGemm:
         tile = config["block_m"] * config["block_n"]
         partial = torch.empty(shared * tile + 4, dtype=torch.float32, device=a.device)
         ready = torch.zeros(config["num_warps"] // 4 * shared + 1, dtype=torch.int32, device=a.device)
-        rows = tile_rows(config, n_rows) if self.even_tiles else config["block_m"]
+        rows = tile_rows(config, n_rows)
         arguments: list[Argument] = [*self._maps(a, b, out, config, rows=rows), *([] if bias is None else [bias])]
         arguments += [partial, ready, *([] if scale is None else [float(scale)]), n_rows, n_cols, n_inner]
-        if self.even_tiles:
-            # Where the last tiles begin to load.
-            last_row = row_step(config) * ceil_div(n_rows, row_step(config)) - rows
-            arguments += [rows, last_row, max(64 * ceil_div(n_cols, 64) - config["block_n"], 0)]
+        # Rows of a tile, and where the last tiles begin to load.
+        last_row = row_step(config) * ceil_div(n_rows, row_step(config)) - rows
+        arguments += [rows, last_row, max(64 * ceil_div(n_cols, 64) - config["block_n"], 0)]
         return prepare_cuda(
             ahead.source,  # type: ignore[arg-type]
             programs=ahead.programs,

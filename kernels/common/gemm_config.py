@@ -23,11 +23,8 @@ GENERIC, WARP_SPECIALISED, CUDA, FEW_ROWS = "generic", "warp_specialised", "cuda
 KEYS = (
     "block_m", "block_n", "block_k", "group_m", "subtiles", "programs", "num_warps", "num_stages", "tma", "variant",
 )  # fmt: skip
-CUDA_DEFAULTS = {"cluster_m": 1, "cluster_n": 1, "split_k": 1, "stream_k": 0, "pdl": 0}
+CUDA_DEFAULTS = {"cluster_m": 1, "cluster_n": 1, "split_k": 1, "stream_k": 0, "pdl": 0, "swap_ab": 0}
 """Keys of kernels that have CUDA C++, with their values in the other variants."""
-
-SWAP_DEFAULTS = {"swap_ab": 0}
-"""The same for kernels whose CUDA C++ can swap A and B."""
 
 GROUP = 8
 """Rows of tiles, of a cluster or of a CTA, that share the columns of B which they read while these are in L2."""

@@ -34,6 +34,12 @@ SWAPPED_ROWS = {64: 256, 128: 256, 192: 200, 256: 128, 320: 96}
 """Columns of tiles with A and B swapped -> the most rows: what wgmma multiplies at once, or whose sums stay in the
 registers that three groups of warps and more leave (as compiled ahead of time; of wide ones without a cluster)."""
 
+FP8_ROWS = {64: 152, 128: 200, 192: 136, 256: 88}
+"""The same of fp8 operands, of which registers hold the sums of two steps beside those of the tile."""
+
+FP8_TILES = ((128, 128), (192, 128), (128, 192), *SMALL_TILES)
+"""Tiles of fp8 operands that are not swapped: of the above those whose sums stay in the registers."""
+
 # Tiles of the warp-specialised variant -> its stages; of the generic one -> its stages and rate.
 _PIPELINED_STAGES = {(128, 256): 3, (128, 128): 6}
 _GENERIC_TILES = {tile[:2]: (tile[4], tile[5]) for tile in TILES["sm_90"]}
@@ -41,6 +47,8 @@ _GENERIC_TILES = {tile[:2]: (tile[4], tile[5]) for tile in TILES["sm_90"]}
 # also where the launch starts before a copy of the operands ends. Four were never faster with more tiles a cluster.
 _SWAPPED_CLUSTERS, _FOUR_ALONG_N = ((1, 1), (2, 1), (1, 2), (2, 2)), ((1, 4), (2, 4))
 _WAVES_OF_FOUR = 2
+# The pitch of rows that begin at no sector.
+_NO_SECTOR = 3
 # Columns from which on results leave no room beside enough stages, so that a CTA has one tile.
 _WIDE_COLUMNS = 256
 # The least rows of a swapped tile where several divide the rows of C.
@@ -75,6 +83,8 @@ _L2, _DRAM = 27_674.0, 4473.0
 _WAIT, _WAIT_HALVES, _WAIT_TOGETHER, _WAIT_FOUR, _ALONG_N = 1019.0, 1138.0, 1420.0, 1222.0, 1.04
 # Stream-K: nanoseconds of a launch and of each further part of a tile, and its rate.
 _STREAM, _STREAM_PART, _STREAM_RATE = 4837.0, 774.0, 0.949
+# The rate of fp8 operands, whose sums are added in fp32 each step.
+_PROMOTED = 0.9
 # The powers by which times join, in an SM and on the chip.
 _POWER_SM, _POWER = 3.45, 2.99
 
@@ -118,26 +128,35 @@ def plain_frames() -> Iterator[Frame]:
             yield Frame(*tile, *cluster, stream_k=stream_k)
 
 
-def swapped_frames(shape: Shape, sms: int, *, copied: bool, every: bool = False) -> Iterator[Frame]:
+def _plain_fp8_frames(*, every: bool) -> Iterator[Frame]:
+    """Yield those of fp8 operands. every: also undivided ones in clusters, which never paid."""
+    for frame in plain_frames():
+        if frame[:2] in FP8_TILES and (every or frame.stream_k or frame.cluster_m * frame.cluster_n == 1):
+            yield frame
+
+
+def swapped_frames(shape: Shape, sms: int, *, copied: bool, every: bool = False, fp8: bool = False) -> Iterator[Frame]:
     """Yield the frames with A and B swapped: the rows of C in any number of even shares.
 
-    copied: as in nanoseconds. every: in all clusters, also those that are not expected to pay.
+    copied, fp8: as in nanoseconds. every: in all clusters, also those that are not expected to pay.
     """
-    n_rows = shape["M"]
-    pitched = pitch(shape["N"]) or pitch(shape["K"])
-    pay = _SWAPPED_CLUSTERS if every or copied or pitched else _SWAPPED_CLUSTERS[:1]
+    n_rows, widths = shape["M"], FP8_ROWS if fp8 else SWAPPED_ROWS
+    # Whether rows of B, and of either operand, begin where clusters pay; those of fp8 at no sector of a line.
+    of_b = int(pitch(shape["K"]) == _NO_SECTOR) if fp8 else pitch(shape["N"])
+    pitched = of_b if fp8 else of_b or pitch(shape["K"])
+    pay = _SWAPPED_CLUSTERS if every or pitched or (copied and not fp8) else _SWAPPED_CLUSTERS[:1]
     clusters = [*pay, *(_FOUR_ALONG_N if every or (pitched and not copied) else ())]
-    for (rows, cols), (block_n, most) in itertools.product(clusters, SWAPPED_ROWS.items()):
+    for (rows, cols), (block_n, most) in itertools.product(clusters, widths.items()):
         for block_m in _heights(n_rows, rows, 8, most):
             frame = Frame(block_m, block_n, rows, cols, swap_ab=1)
             fits = block_n < _WIDE_COLUMNS or (rows * cols == 1 and _has_room(frame, shape, sms))
             if fits and (cols < 4 or _waves(frame, shape, sms) <= _WAVES_OF_FOUR):
                 yield frame
     halves = 16 * ceil_div(n_rows, 16)
-    frames = [Frame(halves, _HALVES_COLUMNS, swap_ab=1, split_k=2)] if halves <= SWAPPED_ROWS[_HALVES_COLUMNS] else []
-    if pitch(shape["N"]) and not copied:
+    frames = [Frame(halves, _HALVES_COLUMNS, swap_ab=1, split_k=2)] if halves <= widths[_HALVES_COLUMNS] else []
+    if of_b and not copied:
         for (rows, cols), block_n in itertools.product(_SWAPPED_CLUSTERS[1:3], _CLUSTERED_HALVES_COLUMNS):
-            for block_m in _heights(n_rows, rows, 16, SWAPPED_ROWS[block_n]):
+            for block_m in _heights(n_rows, rows, 16, widths[block_n]):
                 frames.append(Frame(block_m, block_n, rows, cols, swap_ab=1, split_k=2))
     yield from (frame for frame in frames if _waves(frame, shape, sms) <= 1)
 
@@ -151,14 +170,14 @@ def _heights(n_rows: int, rows: int, step: int, most: int) -> list[int]:
 
 
 def cluster_frames(
-    shape: Shape, sms: int, *, swaps: bool, copied: bool = False, every: bool = False
+    shape: Shape, sms: int, *, copied: bool = False, every: bool = False, fp8: bool = False
 ) -> Iterator[Frame]:
     """Yield the frames of the CUDA C++ whose clusters a chip holds.
 
-    swaps: also those with A and B swapped. copied: as in nanoseconds. every: as in swapped_frames.
+    copied, fp8: as in nanoseconds. every: as in swapped_frames.
     """
-    swapped = swapped_frames(shape, sms, copied=copied, every=every) if swaps else ()
-    for frame in itertools.chain(plain_frames(), swapped):
+    plain = _plain_fp8_frames(every=every) if fp8 else plain_frames()
+    for frame in itertools.chain(plain, swapped_frames(shape, sms, copied=copied, every=every, fp8=fp8)):
         rows, cols, split = frame.cluster_m, frame.cluster_n, frame.split_k
         if resident((rows * split, cols), sms) >= rows * cols * split:
             yield frame
@@ -169,7 +188,7 @@ def pitch(columns: int) -> int:
 
     128 bytes of a row lie in one line, in two, and in the last case in five sectors of 32 bytes, not in four.
     """
-    return next((at for at, whole in enumerate((64, 32, 16)) if columns % whole == 0), 3)
+    return next((at for at, whole in enumerate((64, 32, 16)) if columns % whole == 0), _NO_SECTOR)
 
 
 def throttled(shape: Shape) -> float:
@@ -177,20 +196,20 @@ def throttled(shape: Shape) -> float:
     return float((1 + shape["M"] * shape["N"] * shape["K"] / 1e9) ** _THROTTLED)
 
 
-def nanoseconds(frame: Frame, shape: Shape, sms: int, *, even_rows: bool, copied: bool = False) -> float:
+def nanoseconds(frame: Frame, shape: Shape, sms: int, *, copied: bool = False, fp8: bool = False) -> float:
     """Return about how long a frame takes for a shape.
 
-    even_rows: whether the CUDA C++ gives all tiles the same rows instead of whole tiles and a rest. copied: whether the
-    launch begins behind a copy of the operands, which hides what clusters wait for. Stream-K with fewer tiles than
-    clusters is counted as if it did not divide them, unless operands are copied: split_k, which cannot read copies, was
-    faster.
+    copied: whether the launch begins behind a copy of the operands, which hides what clusters wait for. Stream-K with
+    fewer tiles than clusters is counted as if it did not divide them, unless operands are copied: split_k, which cannot
+    read copies, was faster. fp8: operands of one byte, B by rows; the shape then has K in pairs, which take the time of
+    one product of two bytes.
     """
     m, n, k = (shape[size] for size in "MNK")
     block_m, block_n, rows, cols, swap, split, stream, variant = frame
     clusters, shared = _clusters(frame, shape), _waves(frame, shape, sms)
     waves = shared if stream and (shared > 1 or copied) else float(math.ceil(shared))
     # Of a tile's rows all are multiplied, but only those are loaded that it stores.
-    loaded = tile_rows(frame._asdict(), m) if even_rows and variant == CUDA else block_m
+    loaded = tile_rows(frame._asdict(), m) if variant == CUDA else block_m
     of_a, of_b, steps = 128 * loaded, 128 * block_n, ceil_div(k, 64) / split
     together = rows * cols > 1 and not copied
     rate = _MULTIPLIED / throttled(shape) * (_STREAM_RATE if stream else 1)
@@ -198,7 +217,9 @@ def nanoseconds(frame: Frame, shape: Shape, sms: int, *, even_rows: bool, copied
         rate *= _ALONE if block_n == 64 else _SWAPPED if block_n < _WIDE_COLUMNS else _WIDE
     elif variant != CUDA:
         rate *= _SPECIALISED if variant == WARP_SPECIALISED else _GENERIC_TILES[block_m, block_n][1]
-    asked = _BY_PITCH[pitch(k)] * of_a / cols + _BY_PITCH[pitch(n)] * of_b / rows
+    if fp8:
+        rate *= _PROMOTED
+    asked = _BY_PITCH[pitch(k)] * of_a / cols + _BY_PITCH[pitch(k if fp8 else n)] * of_b / rows
     if together:
         wait = _WAIT_FOUR if split > 1 or cols == 4 else _WAIT_TOGETHER
     else:

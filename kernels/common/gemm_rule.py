@@ -120,7 +120,7 @@ class RuledGemm(Gemm):
         """Return nanoseconds and configurations: of the fastest frame, and without CUDA C++ of the generic variant."""
 
         def taken(frame: Frame) -> float:
-            return nanoseconds(frame, shape, sms, even_rows=self._even_rows, copied=copied)
+            return nanoseconds(frame, shape, sms, copied=copied)
 
         # The CUDA C++ begins while operands are still copied.
         early = copied and self.cluster
@@ -131,17 +131,13 @@ class RuledGemm(Gemm):
             choices.append((taken(Frame(generic["block_m"], generic["block_n"], variant=GENERIC)), generic))
         return choices
 
-    @property
-    def _even_rows(self) -> bool:
-        return bool(self.cluster and self.cluster.even_tiles)
-
     def _cuda_frames(self, shape: Shape, sms: int, *, copied: bool, every: bool = False) -> Iterator[Frame]:
         """Yield the frames of the CUDA C++ that the rule weighs, of those whose clusters a chip holds.
 
         every: also swapped ones in clusters that are not expected to pay.
         """
         if self.cluster:
-            yield from cluster_frames(shape, sms, swaps=self.cluster.swaps, copied=copied, every=every)
+            yield from cluster_frames(shape, sms, copied=copied, every=every)
 
     def candidates(self, shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
         """Yield the configurations that may be worth timing: tiles of all variants, as many stages as fit."""
@@ -169,7 +165,7 @@ class RuledGemm(Gemm):
             swaps = heapq.nsmallest(
                 _SWAPPED_OFFERED,
                 swapped,
-                key=lambda frame: nanoseconds(frame, seen, sms, even_rows=self._even_rows, copied=copied),
+                key=lambda frame: nanoseconds(frame, seen, sms, copied=copied),
             )
             for frame in (*(_cluster_frames() if self.cluster else ()), *swaps):
                 yield self.candidate(_config(plain, frame, shape, sms), shape, dtype)
@@ -187,7 +183,7 @@ class RuledGemm(Gemm):
 
 
 def _config(config: Settings, frame: Frame, shape: Shape, sms: int) -> dict[str, Any]:
-    """Return a configuration with a frame: a kernel without CUDA C++, or without swaps, lacks keys of it."""
+    """Return a configuration with a frame: a kernel without CUDA C++ lacks keys of it."""
     chosen = {**config, **{key: value for key, value in frame.config(shape, sms).items() if key in config}}
     return {**chosen, "group_m": group_rows(chosen, shape)} if frame.variant == CUDA else chosen
 

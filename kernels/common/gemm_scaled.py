@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 class ScaledGemm(Gemm):
     """A product with a scale of operands of one byte, B by rows.
 
-    choose: (generic configuration, shape) -> the configuration on sm_90 where rows allow TMA and M is above 64.
-    clusters: (own configuration) -> configurations of the kernel's CUDA C++ that may be worth timing.
+    choose: (generic configuration, shape, whether operands are copied) -> the configuration on sm_90 where TMA reads
+    rows. clusters: (own configuration, shape) -> configurations of the CUDA C++ that may be worth timing.
     """
 
     scale: Callable[[int], float]
-    choose: Callable[[Settings, Shape], dict[str, Any]]
-    clusters: Callable[[Settings], Iterable[Settings]] = lambda own: ()
+    choose: Callable[[Settings, Shape, bool], dict[str, Any]]
+    clusters: Callable[[Settings, Shape], Iterable[Settings]] = lambda own, shape: ()
     epilogue: Any = scaled
     b_rows: bool = True
     ragged: Mapping[str, tuple[Tile, ...]] = field(default_factory=lambda: BYTE_RAGGED)
@@ -65,19 +65,20 @@ class ScaledGemm(Gemm):
 
     def config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
         """Return the launch configuration of a shape."""
-        if self.pads(shape, dtype, target):
-            shape = self.padded(shape, dtype)
-        generic = self.generic_config(shape, dtype, target)
-        if target != "sm_90" or not generic["tma"] or shape["M"] <= 64:
+        copied = self.pads(shape, dtype, target)
+        seen = self.padded(shape, dtype) if copied else shape
+        generic = self.generic_config(seen, dtype, target)
+        if target != "sm_90" or not generic["tma"]:
             return generic
-        return self.choose(generic, shape)
+        return self.choose(generic, seen, copied)
 
     def candidates(self, shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
         """Yield the configurations that may be worth timing: tiles of all variants, the deepest and one stage less."""
         own = self.config(shape, dtype, target)
         yield self.candidate(own, shape, dtype)
-        more = self.clusters(own) if target == "sm_90" and own["tma"] else ()
-        for tile in (*more, *_tile_variations(self, own, target)):
+        for config in self.clusters(own, shape) if target == "sm_90" and own["tma"] else ():
+            yield self.candidate(config, shape, dtype)
+        for tile in _tile_variations(self, own, target):
             for config in self.deepest(tile, dtype, target):
                 yield self.candidate(config, shape, dtype)
 

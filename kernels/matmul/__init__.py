@@ -35,12 +35,7 @@ if TYPE_CHECKING:
 
 GEMM = RuledGemm(
     name="matmul",
-    cluster=ClusterGemm(
-        name="matmul",
-        source=partial(cuda_source, __name__, "cluster.cu"),
-        even_tiles=True,
-        swaps=True,
-    ),
+    cluster=ClusterGemm(name="matmul", source=partial(cuda_source, __name__, "cluster.cu")),
     few_rows=FewRows("matmul"),
     residues=Residues("matmul"),
     split_k=SplitK("matmul"),

@@ -1,5 +1,4 @@
-// matmul by the cluster GEMM of kernels/common, with even tiles and no epilogue.
-#define EVEN_TILES 1
+// matmul by the cluster GEMM of kernels/common, without an epilogue.
 #include "cluster_gemm.cuh"
 
 #define NAME matmul_cluster

@@ -49,10 +49,7 @@ GEMM = RuledGemm(
     # An addition and a maximum.
     epilogue_flops=2,
     bias=True,
-    cluster=ClusterGemm(
-        name="matmul_bias_relu",
-        source=partial(cuda_source, __name__, "cluster.cu"),
-    ),
+    cluster=ClusterGemm(name="matmul_bias_relu", source=partial(cuda_source, __name__, "cluster.cu")),
     few_rows=FewRows("matmul_bias_relu", bias_relu=True),
     residues=Residues("matmul_bias_relu", bias_relu=True),
     split_k=SplitK("matmul_bias_relu", bias_relu=True),

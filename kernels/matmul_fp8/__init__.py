@@ -17,17 +17,18 @@ added in a fixed order, so the same inputs give the same bits.
 
 from __future__ import annotations
 
-import math
+import heapq
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ledger.kernel import Config, Launch, Prepare, Tolerance, variations
 from ledger.kernels.common.cuda import cuda_source
 from ledger.kernels.common.gemm_cluster import ClusterGemm
-from ledger.kernels.common.gemm_config import CUDA, GROUP, Settings, group_rows
+from ledger.kernels.common.gemm_config import GROUP, Settings, group_rows
+from ledger.kernels.common.gemm_frames import Frame, cluster_frames, nanoseconds
 from ledger.kernels.common.gemm_scaled import ScaledGemm
 from ledger.kernels.common.gemm_tiles import BYTE_TILES
-from ledger.kernels.common.targets import ceil_div
+from ledger.kernels.common.targets import ceil_div, sms_of
 from ledger.operations import MATMUL_FP8, Shape, fp8_scale
 
 if TYPE_CHECKING:
@@ -35,42 +36,39 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-# What the rule takes on sm_90: measured on an H200 at M = N = K = 2048 to 7168, where it was level with the
-# warp-specialised variant (128 x 128 x 256) or faster; dividing the last wave's tiles gained nothing.
-_CLUSTER = {
-    "block_m": 128, "block_n": 128, "block_k": 128, "num_warps": 8, "subtiles": 1, "promote": 1, "tma": 1,
-    "cluster_m": 2, "cluster_n": 1, "split_k": 1,
-}  # fmt: skip
-_CLUSTER_KEYS = {**_CLUSTER, "variant": CUDA}
-
-# What an SM multiplies in a clock, and what dividing tiles costs: a share of the time, and clocks of a
-# launch. Divided tiles had 0.98 of the undivided ones' speed at 2816 x 4352 x 6144, 1.00 at 5120, 0.96 at 7168 and 0.98
-# at 8192 cubed, and 1.05 of it at 3000 x 5008 x 7008, on an H200.
-_TENSOR_FLOPS = 8192
-_DIVIDED_SHARE, _DIVIDED_CLOCKS = 0.04, 10_000
+# As many configurations of the CUDA C++ as `ledger tune` is offered, the fastest by the model.
+_OFFERED = 40
 
 
-def _choose(generic: Settings, shape: Shape) -> dict[str, Any]:
-    """Return the configuration of the CUDA C++."""
-    # Groups of rows of equal size; where rows lie in two lines of L2, calls that overlap are slower, as in matmul.
-    aligned, divided = shape["K"] % 128 == 0 and shape["N"] * 2 % 128 == 0, _divides(shape, generic["programs"])
-    return {
-        **generic, **_CLUSTER_KEYS, "num_stages": 6, "pdl": int(aligned), "stream_k": int(divided),
-        "group_m": GROUP if divided else group_rows(_CLUSTER, shape),
-    }  # fmt: skip
+def _pairs(shape: Shape) -> Shape:
+    """Return a shape with K in pairs of elements."""
+    return {**shape, "K": ceil_div(shape["K"], 2)}
 
 
-def _divides(shape: Shape, sms: int) -> bool:
-    """Return whether a last wave is so empty that dividing its tiles gains more than it costs."""
-    slots = sms // 2
-    tiles = ceil_div(shape["M"], 2 * _CLUSTER_KEYS["block_m"]) * ceil_div(shape["N"], _CLUSTER_KEYS["block_n"])
-    waves = math.ceil(tiles / slots)
-    clocks = waves * shape["K"] * 2 * _CLUSTER_KEYS["block_m"] * _CLUSTER_KEYS["block_n"] / _TENSOR_FLOPS
-    return tiles > slots and 1 - tiles / slots / waves > _DIVIDED_SHARE + _DIVIDED_CLOCKS / clocks
+def _taken(frame: Frame, shape: Shape, sms: int, *, copied: bool) -> float:
+    """Return about how many nanoseconds a frame takes."""
+    return nanoseconds(frame, _pairs(shape), sms, copied=copied, fp8=True)
 
 
-def _clusters(own: Settings) -> Iterator[Settings]:
-    return variations({**own, **_CLUSTER_KEYS}, {"stream_k": (0, 1), "pdl": (0, 1), "group_m": (4, 8)})
+def _config(config: Settings, frame: Frame, shape: Shape) -> dict[str, Any]:
+    """Return the configuration of a frame of the CUDA C++."""
+    chosen = {**config, **frame.config(_pairs(shape), config["programs"]), "block_k": 128, "promote": 1}
+    return {**chosen, "group_m": GROUP if frame.stream_k else group_rows(chosen, shape)}
+
+
+def _choose(generic: Settings, shape: Shape, copied: bool) -> dict[str, Any]:
+    """Return the configuration of the CUDA C++ that takes the least time by the model."""
+    sms = generic["programs"]
+    frames = cluster_frames(_pairs(shape), sms, copied=copied, fp8=True)
+    return _config(generic, min(frames, key=lambda frame: _taken(frame, shape, sms, copied=copied)), shape)
+
+
+def _clusters(own: Settings, shape: Shape) -> Iterator[Settings]:
+    sms = sms_of("sm_90")
+    frames = cluster_frames(_pairs(shape), sms, every=True, fp8=True)
+    for frame in heapq.nsmallest(_OFFERED, frames, key=lambda frame: _taken(frame, shape, sms, copied=False)):
+        yield _config({**own, "programs": sms}, frame, shape)
+    yield from variations(own, {"pdl": (0, 1), "group_m": (4, 8)})
 
 
 GEMM = ScaledGemm(
@@ -85,7 +83,7 @@ GEMM = ScaledGemm(
     cluster=ClusterGemm(
         name="matmul_fp8",
         source=partial(cuda_source, __name__, "cluster.cu"),
-        fixed=_CLUSTER,
+        fixed={"promote": 1},
         promotion=256,
         divided_clocks=6_500,
     ),

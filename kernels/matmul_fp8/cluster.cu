@@ -1,4 +1,4 @@
-// matmul_fp8 by the cluster GEMM of kernels/common: clusters of two CTAs, one above the other, and a scaled result.
+// matmul_fp8 by the cluster GEMM of kernels/common: with a scaled result.
 #define FP8 1
 #include "cluster_gemm.cuh"
 
@@ -8,7 +8,8 @@ DEVICE u32 packed_scaled(float lo, float hi, float scale) {
 }
 
 #define NAME matmul_fp8_cluster
-#define PARAMETERS float4* partial, int* ready, float scale, int n_rows, int n_cols, int n_inner, int group_rows
+#define PARAMETERS float4* partial, int* ready, float scale, int n_rows, int n_cols, int n_inner, int tile_rows, \
+    int last_row, int last_col, int group_rows
 #define EPILOGUE(acc, col, n_cols, lane)
 #define PACKED(lo, hi) packed_scaled(lo, hi, scale)
 #include "cluster_gemm_kernel.cuh"

@@ -125,8 +125,7 @@ class FP8Blocks(Family):  # type: ignore[misc]
         default=_Cluster(
             name=_NAME,
             source=partial(cuda_source, __name__, "cluster.cu"),
-            fixed={"cluster_n": 1, "split_k": 1},
-            even_tiles=True,
+            fixed={"cluster_n": 1, "split_k": 1, "swap_ab": 0},
             promotion=256,
         )
     )

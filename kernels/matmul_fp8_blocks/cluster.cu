@@ -5,7 +5,6 @@
 #undef BF16
 #define BF16 1
 #define FP8 1
-#define EVEN_TILES 1
 #include "cluster_gemm.cuh"
 
 // Whether registers hold the sums of two steps beside those of the tile.

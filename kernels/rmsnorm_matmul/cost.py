@@ -176,7 +176,7 @@ def product_shape(shape: Shape) -> Shape:
 
 def normed_s(frame: Frame, shape: Shape, dtype: Dtype, sms: int) -> float:
     """Return the predicted time in a chain of cuda_normed with a frame of the product, in seconds."""
-    product_ns = nanoseconds(frame, product_shape(shape), sms, even_rows=True, copied=True)
+    product_ns = nanoseconds(frame, product_shape(shape), sms, copied=True)
     return 1e-9 * product_ns + NORMALISING_S + DTYPE_BYTES[dtype] * shape["B"] * shape["H"] / NORMALISED_BYTES_PER_S
 
 

@@ -32,9 +32,7 @@ _THREADS = 256
 _MOST_VECTORS = 8
 """Loads of 16 bytes of a row, and of the gain, that a thread keeps in registers."""
 
-_PRODUCT = ClusterGemm(
-    name="rmsnorm_matmul", source=partial(cuda_source, __name__, "product.cu"), even_tiles=True, swaps=True
-)
+_PRODUCT = ClusterGemm(name="rmsnorm_matmul", source=partial(cuda_source, __name__, "product.cu"))
 
 
 def product_settings(config: Settings, n_rows: int, sms: int) -> dict[str, Any]:

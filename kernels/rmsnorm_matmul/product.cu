@@ -1,6 +1,5 @@
 // Rows that the launch before has normalised times W, by the cluster GEMM of kernels/common with even tiles. While it
 // waits for the rows, L2 fetches the first weights.
-#define EVEN_TILES 1
 #define AWAITS_A 1
 #include "cluster_gemm.cuh"
 

@@ -106,7 +106,7 @@ def cheapest_normed(shape: Shape, dtype: Dtype, sms: int) -> Config | None:
 
 def normed_configs(shape: Shape, dtype: Dtype, sms: int) -> Iterator[Config]:
     """Yield the configurations of cuda_normed, one a frame of the product, the cheapest first."""
-    frames = cluster_frames(product_shape(shape), sms, swaps=True, copied=True)
+    frames = cluster_frames(product_shape(shape), sms, copied=True)
     for frame in sorted(frames, key=lambda frame: normed_s(frame, shape, dtype, sms)):
         if (config := normed_config(frame, shape, dtype, sms)) is not None:
             yield config

@@ -173,7 +173,8 @@ def test_every_variant_of_the_cluster_kernels_multiplies_by_wgmma_and_does_not_s
         if trial.config["variant"] == "cuda":
             made = compile_ahead(kernel, trial.config, trial.shape, dtype, "sm_90")
             assert (made.stack, made.shared) == (0, bound(trial.config, dtype))
-            assert f"wgmma.mma_async.sync.aligned.m64n{trial.config['block_n']}" in made.ptx
+            side = trial.config["block_m" if trial.config["swap_ab"] else "block_n"]
+            assert f"wgmma.mma_async.sync.aligned.m64n{side}k" in made.ptx
             assert (".multicast::cluster" in made.ptx) == (trial.config["cluster_m"] * trial.config["cluster_n"] > 1)
 
 

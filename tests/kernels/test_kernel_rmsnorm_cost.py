@@ -105,12 +105,12 @@ FRAME = Frame(128, 192, 2, 1)
 
 
 def test_rows_normalised_first_take_a_launch_and_their_bytes_beside_the_product() -> None:
-    product_s = 1e-9 * nanoseconds(FRAME, {"M": 256, "N": 6144, "K": 4096}, 132, even_rows=True, copied=True)
+    product_s = 1e-9 * nanoseconds(FRAME, {"M": 256, "N": 6144, "K": 4096}, 132, copied=True)
     # 256 rows of 8 KiB.
     expected = product_s + NORMALISING_S + 256 * 8192 / NORMALISED_BYTES_PER_S
     assert normed_s(FRAME, SHAPE, "bf16", 132) == pytest.approx(expected)
     # What clusters wait for is hidden behind the launch that normalises.
-    assert product_s < 1e-9 * nanoseconds(FRAME, {"M": 256, "N": 6144, "K": 4096}, 132, even_rows=True)
+    assert product_s < 1e-9 * nanoseconds(FRAME, {"M": 256, "N": 6144, "K": 4096}, 132)
 
 
 @pytest.mark.parametrize("sms", [132, 114, 3])
@@ -118,7 +118,7 @@ def test_every_frame_of_the_product_is_a_configuration_that_its_chip_can_run(sms
     kernel = load_kernel("rmsnorm_matmul").kernel
     for shape in ({"B": 8, "H": 2048, "O": 1024}, {"B": 200, "H": 4096, "O": 5128}, {"B": 96, "H": 7168, "O": 36864}):
         found = list(normed_configs(shape, "fp16", sms))
-        frames = list(cluster_frames(product_shape(shape), sms, swaps=True, copied=True))
+        frames = list(cluster_frames(product_shape(shape), sms, copied=True))
         assert {frame_of(config) for config in found} <= set(frames) and len(found) > 0.9 * len(frames)
         for config in found:
             kernel.check_config(config, shape, "fp16", Target("sm_90", sms))

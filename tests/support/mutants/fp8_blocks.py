@@ -9,7 +9,7 @@ from mutants.checker import Trial
 from mutants.kernels import Mutant
 
 NAME = "matmul_fp8_blocks"
-_CUDA_KEYS = {"cluster_m": 1, "cluster_n": 1, "split_k": 1, "stream_k": 0, "pdl": 0}
+_CUDA_KEYS = {"cluster_m": 1, "cluster_n": 1, "split_k": 1, "stream_k": 0, "pdl": 0, "swap_ab": 0}
 _GENERIC: dict[str, Any] = {
     "variant": "generic", "block_m": 64, "block_n": 64, "block_k": 128, "group_m": 2, "subtiles": 1, "num_warps": 4,
     "num_stages": 2, "tma": 0, "programs": 132, **_CUDA_KEYS,

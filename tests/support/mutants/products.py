@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from mutants.checker import Trial
 from mutants.kernels import Mutant
-from mutants.trials import cluster_matmul_trials
+from mutants.trials import all_cluster_matmul_trials
 
 _SQUARE = {"block_m": 64, "block_n": 64, "block_k": 32, "group_m": 2, "subtiles": 1, "programs": 3, "num_warps": 4,
            "num_stages": 2, "tma": 0, "variant": "generic"}  # fmt: skip
@@ -20,7 +18,7 @@ _SHAPES = (
 )
 _EVEN = {"M": 67, "N": 144, "K": 112}
 # The keys of CUDA C++ that matmul_bias_relu and matmul_fp8 have, as their other variants have them.
-_NO_CLUSTER = {"cluster_m": 1, "cluster_n": 1, "split_k": 1, "stream_k": 0, "pdl": 0}
+_NO_CLUSTER = {"cluster_m": 1, "cluster_n": 1, "split_k": 1, "stream_k": 0, "pdl": 0, "swap_ab": 0}
 
 
 def bias_relu_trials(dtype: str) -> tuple[Trial, ...]:
@@ -62,18 +60,13 @@ _WIDE = {"block_m": 128, "block_n": 128, "block_k": 64, "group_m": 2, "subtiles"
          "num_stages": 3, "tma": 1, "variant": "warp_specialised"}  # fmt: skip
 
 
-def _without_swap(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration of matmul as a kernel has it that cannot swap A and B."""
-    return {key: value for key, value in config.items() if key != "swap_ab"}
-
-
 def pipelined_bias_relu_trials(dtype: str) -> tuple[Trial, ...]:
     """Return trials of matmul_bias_relu's pipelined kernel, which only sm_90 runs."""
     wide = {**_WIDE, **_NO_CLUSTER}
     return (
         *_pipelined(dtype, wide),
         Trial({"M": 200, "N": 520, "K": 264}, dtype, {**wide, "block_n": 256}),
-        *(replace(trial, config=_without_swap(trial.config)) for trial in cluster_matmul_trials(dtype)),
+        *all_cluster_matmul_trials(dtype),
     )
 
 
@@ -105,7 +98,49 @@ def cluster_fp8_trials(dtype: str) -> tuple[Trial, ...]:
         Trial({"M": 1, "N": 16, "K": 16}, dtype, {**whole, "stream_k": 1}),
         Trial({"M": 700, "N": 271, "K": 529}, dtype, whole),
         Trial({"M": 513, "N": 784, "K": 1043}, dtype, {**whole, **few, "stream_k": 1}),
+        # Even tiles of other sizes; one step at a time; clusters of one, of two by two and of four.
+        Trial({"M": 577, "N": 784, "K": 1040}, dtype, {**whole, "cluster_m": 1}),
+        Trial({"M": 391, "N": 208, "K": 656}, dtype, {**whole, "block_n": 192, "num_stages": 4, "pdl": 0}),
+        Trial({"M": 577, "N": 784, "K": 912}, dtype, {**whole, "block_m": 192, "num_warps": 12, "num_stages": 4}),
+        Trial({"M": 2100, "N": 1312, "K": 272}, dtype, {**whole, **few, "programs": 8, "cluster_n": 2}),
+        Trial({"M": 700, "N": 400, "K": 1040}, dtype, {**whole, "block_m": 64, "num_warps": 4, "cluster_m": 4}),
+        *_swapped_fp8_trials(dtype, whole, few),
     )
+
+
+def _swapped_fp8_trials(dtype: str, whole: dict[str, Any], few: dict[str, int]) -> tuple[Trial, ...]:
+    """Return trials with A and B swapped: two steps and one at a time, every cluster, halves, results in the ring."""
+    two = {**whole, "swap_ab": 1, "block_m": 72, "num_stages": 6, "cluster_m": 1}
+    one, three = {**two, "block_n": 64, "num_warps": 4}, {**two, "block_n": 192, "num_warps": 12, "num_stages": 5}
+    wide = {**two, "block_n": 256, "num_warps": 16, "num_stages": 4}
+    return (
+        Trial({"M": 1, "N": 16, "K": 16}, dtype, {**two, "block_m": 8}),
+        Trial({"M": 17, "N": 80, "K": 272}, dtype, {**one, "block_m": 24}),
+        Trial({"M": 5, "N": 80, "K": 128}, dtype, {**one, "block_m": 8, "num_stages": 12}),
+        Trial({"M": 777, "N": 528, "K": 1040}, dtype, {**two, "block_m": 136}),
+        Trial({"M": 411, "N": 272, "K": 400}, dtype, {**two, "block_m": 40, "pdl": 0}),
+        Trial({"M": 700, "N": 784, "K": 912}, dtype, {**two, "block_m": 200, "num_stages": 4}),
+        Trial({"M": 300, "N": 208, "K": 656}, dtype, {**three, "block_m": 80}),
+        Trial({"M": 300, "N": 208, "K": 656}, dtype, {**three, "block_m": 136}),
+        Trial({"M": 177, "N": 1008, "K": 1040}, dtype, {**wide, "block_m": 48}),
+        Trial({"M": 177, "N": 1008, "K": 1040}, dtype, {**wide, "block_m": 88}),
+        Trial({"M": 2100, "N": 1312, "K": 272}, dtype, {**two, **few}),
+        Trial({"M": 777, "N": 1312, "K": 272}, dtype, {**one, **few, "block_m": 152, "cluster_m": 2}),
+        Trial({"M": 300, "N": 528, "K": 3008}, dtype, {**two, "block_m": 152, "cluster_m": 2, "num_stages": 5}),
+        Trial({"M": 391, "N": 208, "K": 592}, dtype, {**one, "block_m": 80, "cluster_n": 2}),
+        Trial({"M": 171, "N": 208, "K": 144}, dtype, {**one, "block_m": 88, "cluster_n": 2}),
+        Trial({"M": 700, "N": 272, "K": 528}, dtype, {**three, "block_m": 128, "cluster_m": 2, "cluster_n": 2}),
+        Trial({"M": 203, "N": 528, "K": 1008}, dtype, {**one, "block_m": 104, "cluster_n": 4, "pdl": 0}),
+        Trial({"M": 300, "N": 1312, "K": 528}, dtype, {**three, "block_m": 80, "cluster_m": 2, "cluster_n": 4}),
+        # Results that leave through the ring, also as rows that TMA cannot store.
+        Trial({"M": 203, "N": 3008, "K": 1008}, dtype, {**three, "block_m": 104, "num_stages": 6}),
+        Trial({"M": 391, "N": 202, "K": 1008}, dtype, {**three, "block_m": 104, "num_stages": 6, "pdl": 0}),
+        # Tiles divided among all clusters, and between two programs that end half of the rows each.
+        Trial({"M": 2100, "N": 1312, "K": 272}, dtype, {**two, **few, "stream_k": 1, "cluster_m": 2}),
+        Trial({"M": 1, "N": 16, "K": 16}, dtype, {**two, "block_m": 16, "split_k": 2}),
+        Trial({"M": 300, "N": 1312, "K": 1040}, dtype, {**two, "block_m": 160, "num_stages": 5, "split_k": 2}),
+        Trial({"M": 777, "N": 527, "K": 1001}, dtype, {**two, "block_m": 112, "split_k": 2, "cluster_m": 2}),
+    )  # fmt: skip
 
 
 def pipelined_int8_trials(dtype: str) -> tuple[Trial, ...]:
@@ -163,6 +198,11 @@ MUTANTS: tuple[Mutant, ...] = (
 # Of the Gluon kernels, which the interpreter cannot run.
 _BIAS_CUDA, _FP8_CUDA = "matmul_bias_relu/cluster.cu", "matmul_fp8/cluster.cu"
 _GEMM, _GEMM_KERNEL = "common/cluster_gemm.cuh", "common/cluster_gemm_kernel.cuh"
+# Of the loop over fp8 steps: the last one where their number is odd, where it ends, one step at a time, the result.
+_ODD_STEP = "} else {\n                    wait_products<0>();\n                    "
+_LOOP_ENDS = "\n                }\n                // ptxas"
+_ONE_STEP = "const u32 used = multiply(sums);\n                    wait_products<{}>();"
+_FIRST_PAIR = "{}(acc[k], acc[k + 1]), PACKED(acc[k + 2], acc[k + 3]),\n                        PACKED(acc[l]"
 PIPELINED_MUTANTS: tuple[Mutant, ...] = (
     Mutant("matmul_bias_relu", "pipelined_dropped_bias", "added = loaded.to(gl.float32)[None, :]",
            "added = 0.0 * loaded.to(gl.float32)[None, :]", _DEVICE),
@@ -174,16 +214,25 @@ PIPELINED_MUTANTS: tuple[Mutant, ...] = (
            "at + DIRECT < n_cols ? *(const u32*)(bias + at) : 0u", "0u", _BIAS_CUDA),
     Mutant("matmul_bias_relu", "cluster_bias_of_the_first_tile", "(const u32*)(bias + at)",
            "(const u32*)(bias + at - col)", _BIAS_CUDA),
-    Mutant("matmul_bias_relu", "cluster_relu_before_bias",
-           "const float sum = one + (", "const float sum = max(one, 0.f) + (", _BIAS_CUDA),
+    Mutant("matmul_bias_relu", "cluster_relu_before_bias", "one = rectified(one + (", "one = (max(one, 0.f) + (",
+           _BIAS_CUDA),
+    Mutant("matmul_bias_relu", "cluster_changed_over_bias_of_the_column_before", "two[i / 2 % 2]", "two[i % 2]",
+           _BIAS_CUDA),
+    Mutant("matmul_bias_relu", "cluster_changed_over_bias_of_the_first_warp", "EPILOGUE(acc, at + mine,",
+           "EPILOGUE(acc, at,", _GEMM_KERNEL),
     Mutant("matmul_fp8", "pipelined_unscaled_epilogue", *_UNSCALED),
     Mutant("matmul_fp8", "pipelined_sums_promoted_twice", "use_acc=False", "use_acc=step > 0", _DEVICE),
     Mutant("matmul_fp8", "cluster_unscaled_epilogue", "DEVICE u32 packed_scaled(float lo, float hi, float scale) {",
            "DEVICE u32 packed_scaled(float lo, float hi, float scale) {\n    scale = 1.f;", _FP8_CUDA),
-    Mutant("matmul_fp8", "cluster_lost_odd_step",
-           "wait_products<0>();\n                add(even, first);",
-           "wait_products<0>();\n                if (lane < 2) arrive_at_rank(first, lane);", _GEMM_KERNEL),
-    Mutant("matmul_fp8", "cluster_sums_not_promoted", "acc[i] += sums[i];", "acc[i] = sums[i];", _GEMM_KERNEL),
+    Mutant("matmul_fp8", "cluster_lost_odd_step", _ODD_STEP + "add(sums, used);",
+           _ODD_STEP + "if (lane < ROWS + COLS - 1) release(used, loader);", _GEMM_KERNEL),
+    Mutant("matmul_fp8", "cluster_sums_not_promoted", "acc[i] += of[i];", "acc[i] = of[i];", _GEMM_KERNEL),
+    Mutant("matmul_fp8", "cluster_adds_the_step_before", f"add(next_sums, next_used);{_LOOP_ENDS}",
+           f"add(sums, next_used);{_LOOP_ENDS}", _GEMM_KERNEL),
+    Mutant("matmul_fp8", "cluster_one_step_at_a_time_not_awaited", _ONE_STEP.format(0), _ONE_STEP.format(1),
+           _GEMM_KERNEL),
+    Mutant("matmul_fp8", "cluster_changed_over_unscaled", _FIRST_PAIR.format("PACKED"), _FIRST_PAIR.format("packed"),
+           _GEMM_KERNEL),
     Mutant("matmul_fp8", "cluster_forgets_the_other_parts", "acc[4 * k] += v.x;", "acc[4 * k] += 0.f * v.x;",
            _GEMM),
     Mutant("matmul_int8", "pipelined_unscaled_epilogue", *_UNSCALED),
