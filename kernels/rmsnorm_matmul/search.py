@@ -21,7 +21,7 @@ from ledger.records import Dtype
 
 from . import ping_pong
 from .cost import RATES, Tile, chain_s, cluster_ctas, normed_s, product_shape, rates_of, resident_ctas, tile_of
-from .variants import NEUTRAL, shared_bytes
+from .variants import NEUTRAL, shared_bytes, together
 
 Config = dict[str, Any]
 
@@ -157,10 +157,10 @@ def predicted_s(config: Config, shape: Shape, dtype: Dtype, *, rates: Rates = RA
 
 
 def tiles(shape: Shape, *, rates: Rates = RATES) -> Iterator[Tile]:
-    """Yield the fused tiles of a shape: those of clusters that fit, and of parts that are long enough."""
+    """Yield the fused tiles of a shape whose parts are long enough and whose CTAs run at once where they wait."""
     for tile in _tiles_of(shape["B"]):
         long_enough = tile.split_k == 1 or shape["H"] >= tile.split_k * _LEAST_INNER[tile.variant]
-        if rates.slots[cluster_ctas(tile)] and long_enough:
+        if long_enough and rates.slots[cluster_ctas(tile)] and together(tile._asdict(), shape["B"]) <= rates.slots[1]:
             yield tile
 
 
