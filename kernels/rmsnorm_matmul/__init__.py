@@ -14,8 +14,9 @@ normalised x; squares, products and partial sums are fp32; one rounding to the d
 |g·W|, is within the dtype's range (fp16: 65504).
 Determinism: partial sums are added in the order of the K ranges, whichever CTA adds them, so the same inputs give the
 same bits.
-Programmatic dependent launch: with pdl 1 a launch begins before the previous one ends. It waits for that before it
-reads x, but not before it reads the weights and, in cuda_ping_pong, the gain: the previous launch must not write them.
+Programmatic dependent launch: with pdl 1 a launch begins before the previous one ends, and waits for that before it
+reads x. Before the wait cuda_normed reads the gain, cuda_ping_pong gain and weights, the others the weights: the
+previous launch must not write these.
 cuda_normed writes the normalised x to a workspace and reads it back (2 · e · B·H bytes, L2), which is left out too.
 """
 
@@ -46,7 +47,8 @@ def rmsnorm_matmul(x: Tensor, gain: Tensor, weight: Tensor, *, eps: float = RMSN
     """
     import torch
 
-    inputs = {"x": x.contiguous(), "gain": gain.contiguous(), "weight": weight.contiguous()}
+    given = {"x": x, "gain": gain, "weight": weight}
+    inputs = {name: tensor.contiguous() for name, tensor in given.items()}
     out = torch.empty((x.shape[0], weight.shape[1]), dtype=x.dtype, device=x.device)
     shape = {"B": x.shape[0], "H": x.shape[1], "O": weight.shape[1]}
     dtype, target = dtype_name(x, NAME), device_target(x)
@@ -54,6 +56,9 @@ def rmsnorm_matmul(x: Tensor, gain: Tensor, weight: Tensor, *, eps: float = RMSN
         config = config_for(shape, dtype, target)
     else:
         config = {**generic_config(shape, dtype, target), "tma": 0}
+    if not all(tensor.is_contiguous() for tensor in given.values()):
+        # The previous launch copies an operand, which may be read early.
+        config = {**config, "pdl": 0}
     prepare(inputs, out, config, eps)()
     return out
 
