@@ -1,4 +1,4 @@
-"""Compute y = rmsnorm(x; g, eps) · W in one kernel, for skinny batches.
+"""Compute y = rmsnorm(x; g, eps) · W, for skinny batches, in one launch or, in cuda_normed, in two.
 
 Formula: y[b, o] = Σ_k x[b, k] · g[k] · W[k, o] / sqrt(mean_k(x[b, k]²) + eps)
 Shapes: x (B, H), g (H,), W (H, O), y (B, O), all row-major and of one dtype (fp16 or bf16; fp32 in generic).
@@ -110,7 +110,7 @@ _INPUTS = ("x", "gain", "weight")
 KERNEL = Kernel(
     name=NAME,
     operation=RMSNORM_MATMUL,
-    summary="rmsnorm fused into the matrix product that follows it, for skinny batches",
+    summary="rmsnorm and the matrix product that follows it, for skinny batches",
     formula="y = (x · g / sqrt(mean(x²) + 1e-6)) · W",
     dtypes=("fp16", "bf16", "fp32"),
     work=work,

@@ -226,8 +226,7 @@ def staged(tile: Tile, shape: Shape, dtype: Dtype) -> Config | None:
         steps = ceil_div(ceil_div(shape["H"], tile.block_k), tile.split_k)
         most = max(2, min(steps, _MOST_WARP_SPECIALISED_STAGES))
     stages = ({**config, "num_stages": n} for n in range(most, 1, -1))
-    fit = (filled for filled in stages if _fits(filled, dtype, shape["H"]))
-    return next(fit, None)
+    return next((one for one in stages if _fits(one, dtype, shape["H"])), None)
 
 
 def _fits(config: Settings, dtype: Dtype, n_inner: int) -> bool:

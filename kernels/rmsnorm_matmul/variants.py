@@ -68,7 +68,7 @@ NEUTRAL: dict[str, dict[str, int]] = {
 
 
 def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Settings) -> Launch:
-    """Allocate the workspace and return the launch of the fused kernel."""
+    """Allocate the workspace and return the launch."""
     return prepare(inputs, out, config, RMSNORM_EPS)
 
 
