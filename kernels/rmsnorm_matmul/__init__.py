@@ -1,4 +1,4 @@
-"""Compute y = rmsnorm(x; g, eps) · W in one kernel, for skinny batches.
+"""Compute y = rmsnorm(x; g, eps) · W, for skinny batches, in one launch or, in cuda_normed, in two.
 
 Formula: y[b, o] = Σ_k x[b, k] · g[k] · W[k, o] / sqrt(mean_k(x[b, k]²) + eps)
 Shapes: x (B, H), g (H,), W (H, O), y (B, O), all row-major and of one dtype (fp16 or bf16; fp32 in generic).
@@ -14,8 +14,9 @@ normalised x; squares, products and partial sums are fp32; one rounding to the d
 |g·W|, is within the dtype's range (fp16: 65504).
 Determinism: partial sums are added in the order of the K ranges, whichever CTA adds them, so the same inputs give the
 same bits.
-Programmatic dependent launch: with pdl 1 a launch begins before the previous one ends. It waits for that before it
-reads x, but not before it reads the weights and, in cuda_ping_pong, the gain: the previous launch must not write them.
+Programmatic dependent launch: with pdl 1 a launch begins before the previous one ends, and waits for that before it
+reads x. Before the wait cuda_normed reads the gain, cuda_ping_pong gain and weights, the others the weights: the
+previous launch must not write these.
 cuda_normed writes the normalised x to a workspace and reads it back (2 · e · B·H bytes, L2), which is left out too.
 """
 
@@ -46,7 +47,8 @@ def rmsnorm_matmul(x: Tensor, gain: Tensor, weight: Tensor, *, eps: float = RMSN
     """
     import torch
 
-    inputs = {"x": x.contiguous(), "gain": gain.contiguous(), "weight": weight.contiguous()}
+    given = {"x": x, "gain": gain, "weight": weight}
+    inputs = {name: tensor.contiguous() for name, tensor in given.items()}
     out = torch.empty((x.shape[0], weight.shape[1]), dtype=x.dtype, device=x.device)
     shape = {"B": x.shape[0], "H": x.shape[1], "O": weight.shape[1]}
     dtype, target = dtype_name(x, NAME), device_target(x)
@@ -54,6 +56,9 @@ def rmsnorm_matmul(x: Tensor, gain: Tensor, weight: Tensor, *, eps: float = RMSN
         config = config_for(shape, dtype, target)
     else:
         config = {**generic_config(shape, dtype, target), "tma": 0}
+    if not all(tensor.is_contiguous() for tensor in given.values()):
+        # The previous launch copies an operand, which may be read early.
+        config = {**config, "pdl": 0}
     prepare(inputs, out, config, eps)()
     return out
 
@@ -105,7 +110,7 @@ _INPUTS = ("x", "gain", "weight")
 KERNEL = Kernel(
     name=NAME,
     operation=RMSNORM_MATMUL,
-    summary="rmsnorm fused into the matrix product that follows it, for skinny batches",
+    summary="rmsnorm and the matrix product that follows it, for skinny batches",
     formula="y = (x · g / sqrt(mean(x²) + 1e-6)) · W",
     dtypes=("fp16", "bf16", "fp32"),
     work=work,

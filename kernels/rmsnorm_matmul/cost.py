@@ -32,7 +32,8 @@ RATES = Rates(
     l2_bytes=6690,
     request_bytes=110,
     tensor_flops=4096,
-    # Fitted among 120, 128 and 132, and 96, 112 and 128.
+    # Fitted among 120, 128 and 132, and 96, 112 and 128. 96 is no count of what fits: of eight the driver says 120
+    # (gemm_config.resident).
     slots={1: 132, 2: 132, 4: 120, 8: 96},
     idle_share=1.43,
     resident_share=0.545,
@@ -176,6 +177,7 @@ def product_shape(shape: Shape) -> Shape:
 
 def normed_s(frame: Frame, shape: Shape, dtype: Dtype, sms: int) -> float:
     """Return the predicted time in a chain of cuda_normed with a frame of the product, in seconds."""
+    # The product begins behind the launch that normalises as behind a copy of its operands.
     product_ns = nanoseconds(frame, product_shape(shape), sms, copied=True)
     return 1e-9 * product_ns + NORMALISING_S + DTYPE_BYTES[dtype] * shape["B"] * shape["H"] / NORMALISED_BYTES_PER_S
 

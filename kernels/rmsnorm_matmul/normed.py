@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ledger.errors import InputError
 from ledger.kernel import AheadCuda, Launch
-from ledger.kernels.common import gemm_config
+from ledger.kernels.common import configs, gemm_config
 from ledger.kernels.common.baselines import dtype_name
 from ledger.kernels.common.configs import Settings
 from ledger.kernels.common.cuda import cuda_source, prepare_ahead
@@ -36,7 +36,8 @@ _PRODUCT = ClusterGemm(name="rmsnorm_matmul", source=partial(cuda_source, __name
 
 
 def product_settings(config: Settings, n_rows: int, sms: int) -> dict[str, Any]:
-    """Return a configuration with the keys of the cluster GEMM. n_rows: of x. sms: of the chip."""
+    """Return a configuration with the keys of the cluster GEMM. n_rows: of x. sms: of the chip. Raises: InputError."""
+    configs.check_positive("rmsnorm_matmul", config, "cluster_m", "block_b")
     shared = ("block_k", "num_warps", "num_stages", "tma", "cluster_m", "cluster_n", "split_k", "stream_k", "swap_ab")
     made = {
         **{key: config[key] for key in (*shared, "pdl")}, "block_m": config["block_b"], "block_n": config["block_o"],

@@ -21,7 +21,7 @@ from ledger.records import Dtype
 
 from . import ping_pong
 from .cost import RATES, Tile, chain_s, cluster_ctas, normed_s, product_shape, rates_of, resident_ctas, tile_of
-from .variants import NEUTRAL, shared_bytes
+from .variants import NEUTRAL, shared_bytes, together
 
 Config = dict[str, Any]
 
@@ -157,10 +157,10 @@ def predicted_s(config: Config, shape: Shape, dtype: Dtype, *, rates: Rates = RA
 
 
 def tiles(shape: Shape, *, rates: Rates = RATES) -> Iterator[Tile]:
-    """Yield the fused tiles of a shape: those of clusters that fit, and of parts that are long enough."""
+    """Yield the fused tiles of a shape whose parts are long enough and whose CTAs run at once where they wait."""
     for tile in _tiles_of(shape["B"]):
         long_enough = tile.split_k == 1 or shape["H"] >= tile.split_k * _LEAST_INNER[tile.variant]
-        if rates.slots[cluster_ctas(tile)] and long_enough:
+        if long_enough and rates.slots[cluster_ctas(tile)] and together(tile._asdict(), shape["B"]) <= rates.slots[1]:
             yield tile
 
 
@@ -226,8 +226,7 @@ def staged(tile: Tile, shape: Shape, dtype: Dtype) -> Config | None:
         steps = ceil_div(ceil_div(shape["H"], tile.block_k), tile.split_k)
         most = max(2, min(steps, _MOST_WARP_SPECIALISED_STAGES))
     stages = ({**config, "num_stages": n} for n in range(most, 1, -1))
-    fit = (filled for filled in stages if _fits(filled, dtype, shape["H"]))
-    return next(fit, None)
+    return next((one for one in stages if _fits(one, dtype, shape["H"])), None)
 
 
 def _fits(config: Settings, dtype: Dtype, n_inner: int) -> bool:

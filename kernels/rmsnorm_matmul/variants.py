@@ -68,13 +68,13 @@ NEUTRAL: dict[str, dict[str, int]] = {
 
 
 def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Settings) -> Launch:
-    """Allocate the workspace and return the launch of the fused kernel."""
+    """Allocate the workspace and return the launch."""
     return prepare(inputs, out, config, RMSNORM_EPS)
 
 
 def prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Settings, eps: float) -> Launch:
     """Return the same for any eps."""
-    configs.check_together(NAME, _together(config, out.shape[0]), device_target(out))
+    configs.check_together(NAME, together(config, out.shape[0]), device_target(out))
     launch: Launch = VARIANTS[config["variant"]].prepare(inputs, out, config, eps)
     return launch
 
@@ -104,11 +104,11 @@ def check_config(config: Settings, shape: Shape, dtype: Dtype, target: str) -> N
     configs.check_wgmma(NAME, config, target, rows="block_o")
     configs.check_ranges(NAME, config, (("num_stages", 1, 32),))
     configs.check_tma(NAME, config, target, rows={"O": shape["O"]}, size=DTYPE_BYTES[dtype], of=dtype)
-    configs.check_together(NAME, _together(config, shape["B"]), target)
+    configs.check_together(NAME, together(config, shape["B"]), target)
     configs.check_shared(NAME, shared_bytes(config, dtype, shape["H"]), target, smaller="block_k")
 
 
-def _together(config: Settings, n_rows: int) -> int:
+def together(config: Settings, n_rows: int) -> int:
     """Return how many consecutive CTAs wait for each other; in other variants none waits for a later one."""
     if config["variant"] == "cuda_cooperative":
         return cooperative.together(config, n_rows)

@@ -120,6 +120,7 @@ def cost(question: Question, k: Constants = CONSTANTS) -> Cost:
     g = geometry_of(question.case, question.work, rates.sms)
     if g.known:
         return _cost(question, g, rates, k)
+    # A variant that records have, and the kernel has not.
     if question.case.config.get("variant") == "library" and question.case.kernel == "rmsnorm_matmul":
         return _normed_library_cost(question, rates, k)
     call = described(question.case, question.work)

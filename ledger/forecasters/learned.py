@@ -85,6 +85,7 @@ def asked_without(runs: tuple[Measured, ...]) -> Callable[[Question], Answer | N
 
 def _foreign(case: Case) -> bool:
     """Tell whether other code than this project's kernels takes most of a call: a callable, or a library's product."""
+    # Records of rmsnorm_matmul have the variant library, which the kernel has not.
     return is_callable(case.kernel) or case.config.get("variant") == "library"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import re
@@ -21,7 +22,7 @@ from ledger.errors import InputError
 from ledger.kernels.common.gemm_config import tile_rows
 from ledger.kernels.common.gemm_frames import Frame, nanoseconds, pitch
 from ledger.kernels.common.gemm_rule import RuledGemm
-from ledger.records import Work
+from ledger.records import Target, Work
 
 TARGETS = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_100")
 SIZES = st.integers(1, 70_000)
@@ -129,6 +130,10 @@ FEW_ROWS = {**NORMED, "swap_ab": 1, "block_b": 8, "block_o": 64, "num_warps": 4}
         ({**NORMED, "block_b": 100, "swap_ab": 1}, "100 x 128 .* swap_ab 1; expected rows in steps of 8"),
         ({**NORMED, "block_b": 104, "swap_ab": 1, "split_k": 2}, "expected rows in steps of 16"),
         ({**NORMED, "stream_k": 1, "split_k": 2}, "stream_k 1 and split_k 2"),
+        ({**NORMED, "cluster_m": 0}, "cluster_m is 0; expected at least 1"),
+        ({**NORMED, "cluster_m": -1}, "cluster_m is -1; expected at least 1"),
+        ({**NORMED, "block_b": 0}, "block_b is 0; expected at least 1"),
+        ({**NORMED, "block_b": -8}, "block_b is -8; expected at least 1"),
         ({**NORMED, "x_stages": 4}, "x_stages is 4 with variant cuda_normed; expected 0"),
         ({**NORMED, "num_stages": 8}, "shared memory"),
         ({**FEW_ROWS, "num_stages": 25}, "25 stages, .* expected fewer, or no more tiles than programs"),
@@ -406,3 +411,27 @@ def test_cpu_implementation_is_right(name: str, dtype: str) -> None:
     expected = kernel.reference(inputs)
     bound = kernel.tolerances[dtype]
     assert ((out.double() - expected).abs() <= bound.atol + bound.rtol * expected.abs()).all()
+
+
+@pytest.mark.parametrize("strided", ["x", "gain", "weight", ""])
+@pytest.mark.parametrize(("rows", "variant"), [(8, "cuda_ping_pong"), (200, "cuda_normed")])
+def test_rmsnorm_matmul_does_not_begin_before_the_copy_of_an_operand_ends(
+    monkeypatch: pytest.MonkeyPatch, rows: int, variant: str, strided: str
+) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    module, prepared = importlib.import_module("ledger.kernels.rmsnorm_matmul"), []
+
+    def prepare(inputs: Any, _out: Any, config: Any, _eps: float) -> Any:
+        prepared.append(config)
+        assert all(tensor.is_contiguous() for tensor in inputs.values())
+        return lambda: None
+
+    monkeypatch.setattr(module, "device_target", lambda _: Target("sm_90", 132))
+    monkeypatch.setattr(module, "prepare", prepare)
+    sizes = {"x": (rows, 4096), "gain": (4096,), "weight": (4096, 5128)}
+    tensors = {name: torch.empty(size, dtype=torch.float16) for name, size in sizes.items()}
+    if strided:
+        tensors[strided] = torch.empty((*sizes[strided], 2), dtype=torch.float16)[..., 0]
+    module.rmsnorm_matmul(**tensors)
+    (config,) = prepared
+    assert (config["variant"], config["pdl"]) == (variant, 0 if strided else 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from loaded_kernels import load_kernel
 
 from ledger.analysis.model_shapes import TIMES_SCHEMA, cells, drawn
 from ledger.errors import InputError
+from ledger.kernels.common.gemm_cluster import DIVIDED_CLOCKS
 from ledger.kernels.common.gemm_frames import Frame, cluster_frames, nanoseconds
 from ledger.kernels.common.targets import Target
-from ledger.kernels.rmsnorm_matmul.candidates import candidates
+from ledger.kernels.rmsnorm_matmul.candidates import candidate, candidates
 from ledger.kernels.rmsnorm_matmul.cost import (
     NORMALISED_BYTES_PER_S,
     NORMALISING_S,
@@ -29,6 +31,7 @@ from ledger.kernels.rmsnorm_matmul.cost import (
     rates_of,
     resident_ctas,
 )
+from ledger.kernels.rmsnorm_matmul.normed import product_settings
 from ledger.kernels.rmsnorm_matmul.search import (
     cheapest,
     cheapest_fused,
@@ -191,6 +194,35 @@ def test_candidates_of_tune_are_of_every_fast_variant(b: int) -> None:
     found = list(candidates(shape, "fp16", "sm_90"))
     assert found[0].config == kernel.config(shape, "fp16", "sm_90")
     assert {"cuda_ping_pong", "cuda_normed", "cuda_cooperative"} <= {one.config["variant"] for one in found}
+
+
+def test_candidates_of_rows_normalised_first_count_whole_clusters_shares_and_stream_k() -> None:
+    shape = {"B": 99, "H": 1000, "O": 520}
+    config = normed_config(Frame(104, 64, cluster_n=4, swap_ab=1), shape, "fp16", 132)
+    assert config is not None
+    found = candidate(config, shape, "fp16")
+    # 9 column tiles fill three clusters of 4; 16 steps of 64 inner positions.
+    assert (found.tiles, found.tile_flops) == (12, 2 * 104 * 64 * 1024)
+    # A quarter of 104 rows of x, and 64 columns; neither operand's rows begin at lines of L2.
+    assert found.tile_bytes == 2 * (26 + 64) * 2 * 1024
+    # Of four warps that multiply and four others.
+    assert (found.warps, found.registers, found.extra_clocks) == (8, 168, 0)
+    divided = candidate({**config, "stream_k": 1}, shape, "fp16")
+    assert (divided.tiles, divided.tile_flops, divided.extra_clocks) == (12 * 16, 2 * 104 * 64 * 64, DIVIDED_CLOCKS)
+    assert divided.tile_bytes == 2 * (26 + 64) * 2 * 64
+
+
+def test_candidates_of_rows_normalised_first_are_counted_as_those_of_matmul() -> None:
+    gemm: Any = load_kernel("matmul").kernel.config
+    shape, seen = {"B": 512, "H": 4104, "O": 5128}, 0
+    for config in normed_configs(shape, "bf16", 132):
+        # Tiles whose rows divide those of x.
+        if 512 % (config["cluster_m"] * config["block_b"]) == 0:
+            settings, found = product_settings(config, 512, 132), candidate(config, shape, "bf16")
+            product = gemm.__self__.candidate(settings, product_shape(shape), "bf16")
+            assert found == replace(product, config=config, bytes_under_way=found.bytes_under_way)
+            seen += 1
+    assert seen > 20
 
 
 def test_a_gain_that_does_not_fit_leaves_no_cuda_variant() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import random
 import sys
 from typing import Any
 
@@ -79,6 +80,30 @@ def test_a_product_after_an_rmsnorm_runs_on_a_chip_that_holds_no_cluster_of_eigh
     kernel, few = load_kernel("rmsnorm_matmul").kernel, Target("sm_90", sms)
     for shape in ({"B": 1, "H": 4096, "O": 4096}, {"B": 200, "H": 4096, "O": 1024}, {"B": 3000, "H": 512, "O": 512}):
         kernel.check_config(kernel.config(shape, "fp16", few), shape, "fp16", few)
+
+
+@pytest.mark.parametrize(
+    ("sms", "shape"),
+    [
+        (60, {"B": 3121, "H": 10392, "O": 80}),
+        (46, {"B": 3143, "H": 8792, "O": 504}),
+        (32, {"B": 2485, "H": 6392, "O": 504}),
+        (16, {"B": 2485, "H": 6392, "O": 504}),
+    ],
+)
+def test_a_product_after_an_rmsnorm_has_no_more_waiting_ctas_than_its_chip_runs(sms: int, shape: Any) -> None:
+    kernel, few = load_kernel("rmsnorm_matmul").kernel, Target("sm_90", sms)
+    kernel.check_config(kernel.config(shape, "bf16", few), shape, "bf16", few)
+
+
+def test_a_product_after_an_rmsnorm_runs_on_every_part_of_a_chip() -> None:
+    """Random shapes on 1 to 66 SMs, which MIG slices have."""
+    kernel, draw = load_kernel("rmsnorm_matmul").kernel, random.Random(1)
+    for sms in (*range(1, 9), *range(10, 67, 4)):
+        for _ in range(16):
+            b, h, o = (round(2 ** draw.uniform(0, most)) for most in (12.5, 11, 11))
+            shape, chip = {"B": b, "H": 8 * h, "O": 8 * o}, Target("sm_90", sms)
+            kernel.check_config(kernel.config(shape, "bf16", chip), shape, "bf16", chip)
 
 
 def test_clusters_of_four_leave_sms_idle() -> None:

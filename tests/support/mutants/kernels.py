@@ -80,6 +80,7 @@ MUTANTS: tuple[Mutant, ...] = (
 _COOPERATIVE = partial(Mutant, "rmsnorm_matmul", file="rmsnorm_matmul/cooperative.cu")
 _PING_PONG = partial(Mutant, "rmsnorm_matmul", file="rmsnorm_matmul/ping_pong.cu")
 _NORMALISE = partial(Mutant, "rmsnorm_matmul", file="rmsnorm_matmul/normalise.cu")
+_NORMED_PRODUCT = partial(Mutant, "rmsnorm_matmul", file="rmsnorm_matmul/product.cu")
 _MATMUL = partial(Mutant, "matmul", file="common/cluster_gemm_kernel.cuh")
 _GEMM = partial(Mutant, "matmul", file="common/cluster_gemm.cuh")
 _MLA = partial(Mutant, "mla_decode", file="mla_decode/cluster.cu")
@@ -150,6 +151,7 @@ CLUSTER_MUTANTS: tuple[Mutant, ...] = (
            "for (int at = from + VECTORS * THREADS; at < vectors; at += THREADS)\n        out[at]",
            "for (int at = vectors; at < vectors; at += THREADS)\n        out[at]"),
     _NORMALISE("normed_first_row_alone", "(const uint4*)x + (i64)row * vectors", "(const uint4*)x"),
+    _NORMED_PRODUCT("product_reads_before_the_rows", "    wait_for_launch_before();\n", ""),
     _GEMM("cluster_stores_behind_the_last_column", "if (col + 1 < n_cols) to[1]", "to[1]"),
     _MATMUL("cluster_stores_the_first_row_alone",
            "row + h, at, n_cols, buffer, h, lane", "row, at, n_cols, buffer, 0, lane"),

@@ -360,7 +360,7 @@ def swapped_matmul_trials(dtype: str) -> tuple[Trial, ...]:
         Trial({"M": 300, "N": 1304, "K": 520}, dtype, {**two, "block_m": 64, "cluster_m": 5}),
         Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**two, **few, "programs": 8, "cluster_m": 2, "cluster_n": 2}),
         Trial({"M": 1000, "N": 1512, "K": 2056}, dtype, {**one, "block_m": 128, "cluster_m": 4}),
-        # Four side by side: fewer blocks of 8 rows than programs, more that do not divide, one tile after the other.
+        # Four side by side, which load shares of 2, 26 and 38 rows; one tile after the other.
         Trial({"M": 5, "N": 200, "K": 136}, dtype, {**one, "block_m": 8, "cluster_n": 4}),
         Trial({"M": 203, "N": 520, "K": 1000}, dtype, {**one, "block_m": 104, "cluster_n": 4, "pdl": 0}),
         Trial({"M": 300, "N": 1304, "K": 520}, dtype, {**three, "block_m": 152, "cluster_m": 2, "cluster_n": 4}),
