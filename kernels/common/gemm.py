@@ -62,6 +62,9 @@ _TRITON_TYPES = {"fp8_e4m3": "fp8e4nv", "int8": "i8"}
 # A warpgroup has 232 registers a thread; with one-byte operands 128 of them hold accumulators.
 _GROUP_ELEMENTS = 128 * 128
 
+# Choices that are kept: a call asks for one each time.
+_KEPT = 1024
+
 COPIED_FROM = 65
 """Rows of C from which on an unaligned B is copied. With fewer the copy takes longer than reading B as it is."""
 
@@ -115,6 +118,9 @@ class Gemm(Family):
     more: Callable[[str], Mapping[str, int]] = lambda target: {}
     lacks: str = ""
     having: str = ""
+    _chosen: dict[tuple[int, int, int, Dtype, str, int], dict[str, Any]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     path = staticmethod(matmul_path)
     cases: tuple[Mapping[str, int], ...] = product_cases(2056)
@@ -130,7 +136,17 @@ class Gemm(Family):
         return "|".join(f"^{name}$" for name in names)
 
     def config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
-        """Return the launch configuration of a shape: here, of the generic variant; families over this one have rules.
+        """Return the launch configuration of a shape. Raises: InputError for a target without one."""
+        # A target is equal to its name, whatever the SMs of the chip; a name alone has none.
+        asked = (shape["M"], shape["N"], shape["K"], dtype, target, getattr(target, "sms", 0))
+        if asked not in self._chosen:
+            if len(self._chosen) >= _KEPT:
+                self._chosen.clear()
+            self._chosen[asked] = self._fastest(shape, dtype, target)
+        return dict(self._chosen[asked])
+
+    def _fastest(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
+        """Choose the launch configuration of a shape: here, of the generic variant; families over this one have rules.
 
         Raises: InputError for a target without one.
         """

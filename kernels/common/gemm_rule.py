@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ledger.kernel import Candidate, variations
@@ -35,8 +35,6 @@ from .targets import ceil_div, sms_of
 _RESIDUES, _SECOND, _WITHIN = 1.1, 500.0, 0.93
 # K up to which dividing it made no product faster.
 _SHORT_INNER = 512
-# Choices that are kept: a call asks for one each time.
-_KEPT = 1024
 # As many swapped tiles as `ledger tune` is offered.
 _SWAPPED_OFFERED = 24
 
@@ -70,20 +68,6 @@ def _short_tile(shape: Shape, sms: int) -> dict[str, int] | None:
 @dataclass(frozen=True, kw_only=True)
 class RuledGemm(Gemm):
     """A product whose launch configuration is the one that takes least time by a model of each variant."""
-
-    _chosen: dict[tuple[int, int, int, Dtype, str, int], dict[str, Any]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-
-    def config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
-        """Return the launch configuration of a shape: the variant and tile that take least time."""
-        # A target is equal to its name, whatever the SMs of the chip; a name alone has none.
-        asked = (shape["M"], shape["N"], shape["K"], dtype, target, getattr(target, "sms", 0))
-        if asked not in self._chosen:
-            if len(self._chosen) >= _KEPT:
-                self._chosen.clear()
-            self._chosen[asked] = self._fastest(shape, dtype, target)
-        return dict(self._chosen[asked])
 
     def _fastest(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
         """Return the launch configuration that takes the least time by the rule."""

@@ -63,8 +63,8 @@ class ScaledGemm(Gemm):
         a, b, factor = inputs["a"], inputs["b"], self.scale(inputs["a"].shape[1])
         return lambda: out.copy_(torch.matmul(a.float(), b.float().T).mul_(factor))
 
-    def config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
-        """Return the launch configuration of a shape."""
+    def _fastest(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
+        """Choose the launch configuration of a shape."""
         copied = self.pads(shape, dtype, target)
         seen = self.padded(shape, dtype) if copied else shape
         generic = self.generic_config(seen, dtype, target)
