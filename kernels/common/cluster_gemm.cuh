@@ -1,5 +1,5 @@
 // GEMM with thread block clusters on sm_90: c (n_rows, n_cols) = a (n_rows, n_inner) times b (n_inner, n_cols); with
-// FP8 b is (n_cols, n_inner). All are row-major. Here are its constants, its tile schedule and stream-K; the kernel is in
+// FP8 or INT8 b is (n_cols, n_inner). All are row-major. Here are its constants, its tile schedule and stream-K; the kernel is in
 // cluster_gemm_kernel.cuh. A CTA has GROUPS warpgroups that multiply 64 rows of a tile each, and one warp that loads.
 // Macros, of the launch configuration unless a default stands below:
 //   BLOCK_M, BLOCK_N: the tile of a CTA. STAGES: of the ring in shared memory. BF16: 1 for bf16, 0 for fp16.
@@ -14,6 +14,7 @@
 //   AWAITS_A: only A comes from the launch before (cluster_gemm_kernel.cuh).
 //   STORES_IN_RING: a CTA has one tile, whose result leaves through the ring: more stages fit.
 //   FP8: e4m3 operands with fp16 results; accumulators are promoted every 128 products.
+//   INT8: 8-bit integers, summed in 32 bits, with fp32 results, which lanes store: c is its address.
 //   DIRECT: rows of C are no multiple of 16 bytes, which the TMA cannot store: c is its address, and lanes store it.
 #pragma once
 #include "hopper.cuh"
@@ -24,6 +25,9 @@
 #endif
 #ifndef FP8
 #define FP8 0
+#endif
+#ifndef INT8
+#define INT8 0
 #endif
 #ifndef AWAITS_A
 #define AWAITS_A 0
@@ -41,13 +45,20 @@
 #define barrier_of_all __syncthreads
 #define cluster_of_this block_id
 #endif
+#if INT8
+#define RESULT float* c
+using Sum = int;
+#else
 #if DIRECT
 #define RESULT u16* c
 #else
 #define RESULT const __grid_constant__ TensorMap c_map
 #endif
+using Sum = float;
+#endif
 
-constexpr int BLOCK_K = FP8 ? 128 : 64, CHUNKS = 4, BOXES = BLOCK_N / 64;
+constexpr bool B_ROWS = FP8 || INT8;                     // b is (n_cols, n_inner), of one byte an element
+constexpr int BLOCK_K = B_ROWS ? 128 : 64, CHUNKS = 4, BOXES = BLOCK_N / 64;
 constexpr int GROUPS = (SWAPPED ? BLOCK_N : BLOCK_M) / 64;    // warpgroups that multiply
 constexpr int ACC = (SWAPPED ? BLOCK_M : BLOCK_N) / 2;   // accumulators of a thread
 constexpr int CONSUMERS = 4 * GROUPS, LOADER = CONSUMERS;     // warps
@@ -64,6 +75,17 @@ constexpr u32 RING = STAGES * STAGE_BYTES, C_BYTES = 2048;
 // the result does.
 constexpr u32 C_AT = SPLIT > 1 ? THREADS * ACC * 2 : STORES_IN_RING ? 0 : RING, C_END = C_AT + CONSUMERS * 2 * C_BYTES;
 constexpr u32 BARRIERS_AT = C_END > RING ? C_END : RING;
+
+// A sum as the bits that move between CTAs, and back.
+DEVICE float bits_of(float sum) { return sum; }
+DEVICE float bits_of(int sum) { return __int_as_float(sum); }
+template <class T> DEVICE T sum_of(float bits);
+template <> DEVICE float sum_of<float>(float bits) { return bits; }
+template <> DEVICE int sum_of<int>(float bits) { return __float_as_int(bits); }
+template <int N> DEVICE void pin(int (&v)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) asm volatile("" : "+r"(v[i]) :: "memory");
+}
 
 // Lets the CTA of a rank load into a stage again that this warp has read.
 DEVICE void release(u32 empty, int rank) {
@@ -117,7 +139,7 @@ constexpr DEVICE int place_of(int part, int k, int i) {
 }
 // Writes the accumulators of the other part's half to its shared memory and adds what that part wrote here to the own
 // half, which then lies in the first half of acc.
-DEVICE void exchange(float (&acc)[ACC], u32 ring, int thread, int part, int other) {
+DEVICE void exchange(Sum (&acc)[ACC], u32 ring, int thread, int part, int other) {
     const u32 there = peer(ring + thread * 16, other);
     // All loads of both CTAs have arrived, and all products have read them.
     cluster_barrier();
@@ -125,7 +147,7 @@ DEVICE void exchange(float (&acc)[ACC], u32 ring, int thread, int part, int othe
     for (int k = 0; k < ACC / 8; ++k) {
         float v[4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) v[i] = part ? acc[place_of(0, k, i)] : acc[place_of(1, k, i)];
+        for (int i = 0; i < 4; ++i) v[i] = bits_of(part ? acc[place_of(0, k, i)] : acc[place_of(1, k, i)]);
         asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};"
             :: "r"(there + k * THREADS * 16), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]) : "memory");
     }
@@ -135,20 +157,21 @@ DEVICE void exchange(float (&acc)[ACC], u32 ring, int thread, int part, int othe
         float r[4];
         asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
             : "=f"(r[0]), "=f"(r[1]), "=f"(r[2]), "=f"(r[3]) : "r"(ring + (k * THREADS + thread) * 16) : "memory");
-        float own[4];
+        Sum own[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) own[i] = part ? acc[place_of(1, k, i)] : acc[place_of(0, k, i)];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) acc[4 * k + i] = own[i] + r[i];
+        for (int i = 0; i < 4; ++i) acc[4 * k + i] = own[i] + sum_of<Sum>(r[i]);
     }
 }
 
 // Stream-K: leaves the accumulators of a tile that another cluster ends, in register layout.
-DEVICE void leave_sums(const float (&acc)[ACC], float4* partial, int* ready, int group, int thread) {
+DEVICE void leave_sums(const Sum (&acc)[ACC], float4* partial, int* ready, int group, int thread) {
     float4* to = partial + (long long)blockIdx.x * (ACC / 4 * THREADS) + thread;
 #pragma unroll
     for (int k = 0; k < ACC / 4; ++k)
-        __stcg(to + k * THREADS, make_float4(acc[4 * k], acc[4 * k + 1], acc[4 * k + 2], acc[4 * k + 3]));
+        __stcg(to + k * THREADS, make_float4(bits_of(acc[4 * k]), bits_of(acc[4 * k + 1]), bits_of(acc[4 * k + 2]),
+                                             bits_of(acc[4 * k + 3])));
     group_barrier(group);
     if (thread % 128 == 0) {
         __threadfence();
@@ -156,7 +179,7 @@ DEVICE void leave_sums(const float (&acc)[ACC], float4* partial, int* ready, int
     }
 }
 // Adds what the clusters before this one left of its tile, always in the same order: the result is deterministic.
-DEVICE void add_sums(float (&acc)[ACC], const float4* partial, int* ready, const Walk& walk, int cluster, int rank,
+DEVICE void add_sums(Sum (&acc)[ACC], const float4* partial, int* ready, const Walk& walk, int cluster, int rank,
     int group, int thread)
 {
     const int start = (walk.tile - walk.whole) * walk.steps;
@@ -175,7 +198,8 @@ DEVICE void add_sums(float (&acc)[ACC], const float4* partial, int* ready, const
                 // More loads in flight would not fit into registers.
                 if (k % 16 == 0) asm volatile("" ::: "memory");
                 const float4 v = __ldcg(from + k * THREADS);
-                acc[4 * k] += v.x; acc[4 * k + 1] += v.y; acc[4 * k + 2] += v.z; acc[4 * k + 3] += v.w;
+                acc[4 * k] += sum_of<Sum>(v.x); acc[4 * k + 1] += sum_of<Sum>(v.y);
+                acc[4 * k + 2] += sum_of<Sum>(v.z); acc[4 * k + 3] += sum_of<Sum>(v.w);
             }
             group_barrier(group);
             // Reset for the next launch, which starts after this one ends.

@@ -4,7 +4,8 @@
 //     stay in L2), and what the epilogue needs.
 //   EPILOGUE(acc, col, n_cols, lane): a statement on the accumulators of a finished tile that begins at column col; with
 //     SWAPPED, of a warp's 16 columns from col on.
-//   PACKED(lo, hi): two accumulators as two 16-bit results.
+//   PACKED(lo, hi): two accumulators as two 16-bit results; with INT8 WIDE(sum): one as an fp32 result.
+//   BEFORE_TILE(col, lane), if any: a statement of a warp that multiplies, before it waits for a tile from col on.
 //   AWAITS_A, 1 where only A comes from the launch before: AWAIT_A(b_map, col, step, lane), a statement of the warp that
 //     loads, before its first tile, waits for that launch.
 // It is included as text: as an inlined device function it compiled to another instruction schedule (NVRTC 13).
@@ -25,7 +26,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
     launch_dependents();
     if (threadIdx.x == 0) {
         prefetch(&a_map); prefetch(&b_map);
-#if !DIRECT
+#if !DIRECT && !INT8
         prefetch(&c_map);
 #endif
         // A stage is free when all warps have read it that get a share of what this CTA loads.
@@ -80,9 +81,9 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
                     } else {
                         load_for(a_mask, a + share * K_BYTES, &a_map, i * BLOCK_K, row + share, full(s));
                     }
-                    if (FP8 && ROWS == 1) {
+                    if (B_ROWS && ROWS == 1) {
                         load(b, &b_map, i * BLOCK_K, col, full(s));
-                    } else if (FP8) {
+                    } else if (B_ROWS) {
                         load_for(b_mask, b + down * (B_BYTES / ROWS), &b_map, i * BLOCK_K,
                                  col + down * (BLOCK_N / ROWS), full(s));
                     } else if (ROWS == 1) {
@@ -133,7 +134,11 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
         const int other = lane - ROWS, loader = lane < ROWS ? above + lane : beside + (other + (other >= right)) * ROWS;
         int s = 0, phase = 0, turn = 0;
         while (walk.advance()) {
-            float acc[ACC];
+#ifdef BEFORE_TILE
+            place(walk.tile);
+            if (warp == 0) BEFORE_TILE(col, lane);
+#endif
+            Sum acc[ACC];
 #if FP8
             float sums[ACC];
 #pragma unroll
@@ -201,18 +206,18 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
             if (SPLIT > 1) {
                 // One step alone leaves the first part without any.
 #pragma unroll
-                for (int i = 0; i < ACC; ++i) acc[i] = 0.f;
+                for (int i = 0; i < ACC; ++i) acc[i] = 0;
             }
 #pragma unroll 1
             for (int i = walk.first; i < walk.last; ++i) {
                 // The same in all lanes, which the compiler does not see: descriptors belong in uniform registers.
                 const u32 at = __shfl_sync(~0u, (ring & 0x3ffff) + s * STAGE_BYTES, 0);
                 wait(full(s), phase);
-                const u64 a = K_MAJOR | (at + a_own) >> 4, b = MN_MAJOR | (at + b_own) >> 4;
+                const u64 a = K_MAJOR | (at + a_own) >> 4, b = (B_ROWS ? K_MAJOR : MN_MAJOR) | (at + b_own) >> 4;
                 fence_products();
 #pragma unroll
                 for (int k = 0; k < CHUNKS; ++k) {
-                    const u64 a_k = a + k * (32 >> 4), b_k = b + k * (2048 >> 4);
+                    const u64 a_k = a + k * (32 >> 4), b_k = b + k * ((B_ROWS ? 32 : 2048) >> 4);
                     mma(acc, SWAPPED ? b_k : a_k, SWAPPED ? a_k : b_k, k > 0 || i > walk.first);
                 }
                 commit_products();
@@ -236,7 +241,25 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
             }
             if (STREAM && walk.first > 0) add_sums(acc, partial, ready, walk, cluster, rank, group, thread);
             place(walk.tile);
-#if SWAPPED
+#if INT8
+            // Eight lanes store 32 bytes of a row.
+            const int warp_col = SWAPPED ? col + group * 64 + warp % 4 * 16 + lane / 4 : col + lane % 4 * 2;
+            row += SWAPPED ? lane % 4 * 2 : group * 64 + warp % 4 * 16 + lane / 4;
+            if (SPLIT > 1) row += part * (SWAPPED ? BLOCK_M / SPLIT : 8);
+#pragma unroll
+            for (int k = 0; k < ACC / 4 / SPLIT; ++k) {
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    // Of four accumulators, two are side by side (with SWAPPED one above the other) and two lie 8 rows
+                    // or columns on: columns with SWAPPED, and of a part, which stores 8 of 16 rows.
+                    const bool columns_on = SWAPPED || SPLIT > 1;
+                    const int to = row + (SWAPPED ? 8 * k + i % 2 : columns_on ? 0 : 8 * (i / 2));
+                    const int at = warp_col + (SWAPPED ? 8 * (i / 2) : columns_on ? 16 * k + 8 * (i / 2) + i % 2 : 8 * k + i % 2);
+                    const bool own = to < n_rows && (u32)(to - own_row) < (u32)tile_rows;
+                    if (own && own_col <= at && at < n_cols) c[(i64)to * n_cols + at] = WIDE(acc[4 * k + i]);
+                }
+            }
+#elif SWAPPED
             // A warp holds 16 columns of all rows that its CTA stores. The warpgroup gathers pieces of 64 rows by 64
             // columns, and each warp stores 16 rows of a piece: 8, then 8, since tiles begin at any multiple of 8.
             constexpr int ENDED = BLOCK_M / SPLIT, PIECES = (ENDED + 63) / 64;

@@ -29,16 +29,18 @@ from .gemm_config import (
     swapped,
     tile_rows,
 )
-from .gemm_frames import FP8_ROWS, SWAPPED_ROWS
+from .gemm_frames import swapped_rows, wgmma_step
 from .targets import TMA_ALIGNMENT, ceil_div
 from .wgmma import Kind, Wgmma, wgmma_header
+from .wgmma_int8 import int8_header
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 _KINDS: dict[str, Kind] = {"fp16": "f16", "bf16": "bf16", "fp8_e4m3": "e4m3"}
-# Of an element of C.
+# Of an element of C; lanes store those of int8.
 _RESULT_BYTES = 2
+_DTYPES = (*_KINDS, "int8")
 
 DIVIDED_CLOCKS = 10_700
 """Clocks that stream-K costs a launch beside its tiles, as fitted to matmul (docs/notes/gemm.md)."""
@@ -62,8 +64,8 @@ class ClusterGemm:
     def check(self, config: Settings, shape: Shape, dtype: Dtype, target: str) -> None:
         """Check a configuration with variant cuda. Raises: InputError."""
         (rows, cols), split, what = cluster_of(config), config["split_k"], f"{self.name}: variant is cuda"
-        if target != "sm_90" or dtype not in _KINDS:
-            raise InputError(f"{what} on {target} in {dtype}; expected sm_90 and fp16 or bf16")
+        if target != "sm_90" or dtype not in _DTYPES:
+            raise InputError(f"{what} on {target} in {dtype}; expected sm_90 and 8 or 16 bits")
         widths, said = ((1, 2, 4), "1, 2 or 4") if swapped(config) else ((1, 2), "1 or 2")
         if not 1 <= rows <= 5 or cols not in widths or split not in (1, 2) or rows * cols * split > 8:
             raise InputError(
@@ -95,17 +97,17 @@ class ClusterGemm:
     def _check_tile(self, config: Settings, dtype: Dtype) -> None:
         block_m, block_n = config["block_m"], config["block_n"]
         if swapped(config):
-            self._check_swapped(config, FP8_ROWS if DTYPE_BYTES[dtype] == 1 else SWAPPED_ROWS)
+            self._check_swapped(config, dtype)
         elif block_m not in (64, 128, 192) or block_n not in (64, 128, 192, 256):
             raise InputError(
                 f"{self.name}: tiles are {block_m} x {block_n} with variant cuda; expected 64, 128 or 192 by 64 to 256 "
                 "in steps of 64"
             )
 
-    def _check_swapped(self, config: Settings, most_rows: Mapping[int, int]) -> None:
-        block_m, block_n = config["block_m"], config["block_n"]
+    def _check_swapped(self, config: Settings, dtype: Dtype) -> None:
+        block_m, block_n, most_rows = config["block_m"], config["block_n"], swapped_rows(dtype)
         # As loaded, and 8 rows of each CTA that ends a part.
-        step = max(row_step(config), 8 * int(config["split_k"]))
+        step = max(row_step(config), 8 * int(config["split_k"]), wgmma_step(dtype))
         if not step <= block_m <= most_rows.get(block_n, 0) or block_m % step:
             most = ", ".join(f"{rows} by {cols}" for cols, rows in most_rows.items())
             raise InputError(
@@ -123,16 +125,18 @@ class ClusterGemm:
             "SWAPPED": int(swap), **({"DIRECT": 1} if direct else {}),
             **({"STORES_IN_RING": 1} if stores_in_ring(config, DTYPE_BYTES[dtype]) else {}),
         }  # fmt: skip
-        # A is K-major, B is MN-major (K-major in fp8); swapped, B is the first operand.
-        products = Wgmma(
-            n=config["block_m" if swap else "block_n"], kind=_KINDS[dtype], a_transposed=swap, b_transposed=not swap
-        )
-        return self.source(entry=f"{self.name}_cluster", defines=defines, generated=wgmma_header(products))
+        n = config["block_m" if swap else "block_n"]
+        if dtype == "int8":
+            generated = int8_header(n)
+        else:
+            # A is K-major, B is MN-major (K-major in fp8); swapped, B is the first operand.
+            generated = wgmma_header(Wgmma(n=n, kind=_KINDS[dtype], a_transposed=swap, b_transposed=not swap))
+        return self.source(entry=f"{self.name}_cluster", defines=defines, generated=generated)
 
     def ahead(self, config: Settings, shape: Shape, dtype: Dtype) -> AheadCuda:
         """Return what the compiler needs to compile the program without a GPU."""
         return AheadCuda(
-            self.program(config, dtype, direct=shape["N"] * _RESULT_BYTES % TMA_ALIGNMENT > 0),
+            self.program(config, dtype, direct=_is_direct(shape["N"], dtype)),
             programs=cuda_ctas(config, shape),
             threads=cuda_threads(config),
             shared_bytes=shared_bytes(config, DTYPE_BYTES[dtype], _RESULT_BYTES),
@@ -155,7 +159,8 @@ class ClusterGemm:
         partial = torch.empty(shared * tile + 4, dtype=torch.float32, device=a.device)
         ready = torch.zeros(config["num_warps"] // 4 * shared + 1, dtype=torch.int32, device=a.device)
         rows = tile_rows(config, n_rows)
-        arguments: list[Argument] = [*self._maps(a, b, out, config, rows=rows), *([] if bias is None else [bias])]
+        maps = self._maps(a, b, out, config, rows=rows, direct=_is_direct(n_cols, dtype))
+        arguments: list[Argument] = [*maps, *([] if bias is None else [bias])]
         arguments += [partial, ready, *([] if scale is None else [float(scale)]), n_rows, n_cols, n_inner]
         # Rows of a tile, and where the last tiles begin to load.
         last_row = row_step(config) * ceil_div(n_rows, row_step(config)) - rows
@@ -169,7 +174,7 @@ class ClusterGemm:
             overlap=bool(config["pdl"]),
         )
 
-    def _maps(self, a: Tensor, b: Tensor, out: Tensor, config: Settings, *, rows: int) -> list[Argument]:
+    def _maps(self, a: Tensor, b: Tensor, out: Tensor, config: Settings, *, rows: int, direct: bool) -> list[Argument]:
         """Return the tensor maps of A, B and C, or C itself where it is stored without. rows: those of a tile."""
         (height, width), block_n, block_k = cluster_of(config), config["block_n"], config["block_k"]
         if a.element_size() == 1:
@@ -179,7 +184,11 @@ class ClusterGemm:
             b_box = block_k // (height if block_n // 64 % height and block_k % height == 0 else 1), 64
         # A warp's 16 rows, of which parts end 8 each; where swapped, tiles begin at any multiple of 8.
         c_box = (8 if swapped(config) or config["split_k"] > 1 else 16), 64
-        direct = out.shape[1] * _RESULT_BYTES % TMA_ALIGNMENT > 0
         boxes = ((a, (rows // width, block_k)), (b, b_box), *([] if direct else [(out, c_box)]))
         maps: list[Argument] = [tensor_map(tensor, box, promotion=self.promotion) for tensor, box in boxes]
         return [*maps, *([out] if direct else [])]
+
+
+def _is_direct(n_cols: int, dtype: Dtype) -> bool:
+    """Tell whether lanes store C, whose rows the TMA cannot store."""
+    return dtype == "int8" or n_cols * _RESULT_BYTES % TMA_ALIGNMENT > 0

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ledger.operations import Shape
+from ledger.records import Dtype
+from ledger.roofline import DTYPE_BYTES
 
 from .gemm_config import (
     CLUSTERS,
@@ -34,11 +36,10 @@ SWAPPED_ROWS = {64: 256, 128: 256, 192: 200, 256: 128, 320: 96}
 """Columns of tiles with A and B swapped -> the most rows: what wgmma multiplies at once, or whose sums stay in the
 registers that three groups of warps and more leave (as compiled ahead of time; of wide ones without a cluster)."""
 
-FP8_ROWS = {64: 152, 128: 200, 192: 136, 256: 88}
-"""The same of fp8 operands, of which registers hold the sums of two steps beside those of the tile."""
-
-FP8_TILES = ((128, 128), (192, 128), (128, 192), *SMALL_TILES)
-"""Tiles of fp8 operands that are not swapped: of the above those whose sums stay in the registers."""
+# The same of fp8 operands, of which registers hold the sums of one step or two beside those of the tile; and its tiles
+# that are not swapped.
+_FP8_ROWS = {64: 152, 128: 200, 192: 136, 256: 88}
+_FP8_TILES = ((128, 128), (192, 128), (128, 192), *SMALL_TILES)
 
 # Tiles of the warp-specialised variant -> its stages; of the generic one -> its stages and rate.
 _PIPELINED_STAGES = {(128, 256): 3, (128, 128): 6}
@@ -128,26 +129,39 @@ def plain_frames() -> Iterator[Frame]:
             yield Frame(*tile, *cluster, stream_k=stream_k)
 
 
-def _plain_fp8_frames(*, every: bool) -> Iterator[Frame]:
-    """Yield those of fp8 operands. every: also undivided ones in clusters, which never paid."""
+def swapped_rows(dtype: Dtype) -> dict[int, int]:
+    """Return the columns of tiles with A and B swapped, with the most rows."""
+    return _FP8_ROWS if dtype == "fp8_e4m3" else SWAPPED_ROWS
+
+
+def wgmma_step(dtype: Dtype) -> int:
+    """Return what the columns of a wgmma are a multiple of; of int8, up to 32 also 8."""
+    return 16 if dtype == "int8" else 8
+
+
+def _plain_one_byte_frames(dtype: Dtype, *, every: bool) -> Iterator[Frame]:
+    """Yield those of operands of one byte. every: also undivided ones in clusters, which never paid."""
     for frame in plain_frames():
-        if frame[:2] in FP8_TILES and (every or frame.stream_k or frame.cluster_m * frame.cluster_n == 1):
+        fits = dtype != "fp8_e4m3" or frame[:2] in _FP8_TILES
+        if fits and (every or frame.stream_k or frame.cluster_m * frame.cluster_n == 1):
             yield frame
 
 
-def swapped_frames(shape: Shape, sms: int, *, copied: bool, every: bool = False, fp8: bool = False) -> Iterator[Frame]:
+def swapped_frames(
+    shape: Shape, sms: int, *, copied: bool, every: bool = False, dtype: Dtype = "fp16"
+) -> Iterator[Frame]:
     """Yield the frames with A and B swapped: the rows of C in any number of even shares.
 
-    copied, fp8: as in nanoseconds. every: in all clusters, also those that are not expected to pay.
+    copied, dtype: as in nanoseconds. every: in all clusters, also those that are not expected to pay.
     """
-    n_rows, widths = shape["M"], FP8_ROWS if fp8 else SWAPPED_ROWS
-    # Whether rows of B, and of either operand, begin where clusters pay; those of fp8 at no sector of a line.
-    of_b = int(pitch(shape["K"]) == _NO_SECTOR) if fp8 else pitch(shape["N"])
-    pitched = of_b if fp8 else of_b or pitch(shape["K"])
-    pay = _SWAPPED_CLUSTERS if every or pitched or (copied and not fp8) else _SWAPPED_CLUSTERS[:1]
+    n_rows, widths, step, one_byte = shape["M"], swapped_rows(dtype), wgmma_step(dtype), DTYPE_BYTES[dtype] == 1
+    # Whether rows of B, and of either operand, begin where clusters pay; those of one byte at no sector of a line.
+    of_b = int(pitch(shape["K"]) == _NO_SECTOR) if one_byte else pitch(shape["N"])
+    pitched = of_b if one_byte else of_b or pitch(shape["K"])
+    pay = _SWAPPED_CLUSTERS if every or pitched or (copied and not one_byte) else _SWAPPED_CLUSTERS[:1]
     clusters = [*pay, *(_FOUR_ALONG_N if every or (pitched and not copied) else ())]
     for (rows, cols), (block_n, most) in itertools.product(clusters, widths.items()):
-        for block_m in _heights(n_rows, rows, 8, most):
+        for block_m in _heights(n_rows, rows, step, most):
             frame = Frame(block_m, block_n, rows, cols, swap_ab=1)
             fits = block_n < _WIDE_COLUMNS or (rows * cols == 1 and _has_room(frame, shape, sms))
             if fits and (cols < 4 or _waves(frame, shape, sms) <= _WAVES_OF_FOUR):
@@ -170,14 +184,14 @@ def _heights(n_rows: int, rows: int, step: int, most: int) -> list[int]:
 
 
 def cluster_frames(
-    shape: Shape, sms: int, *, copied: bool = False, every: bool = False, fp8: bool = False
+    shape: Shape, sms: int, *, copied: bool = False, every: bool = False, dtype: Dtype = "fp16"
 ) -> Iterator[Frame]:
     """Yield the frames of the CUDA C++ whose clusters a chip holds.
 
-    copied, fp8: as in nanoseconds. every: as in swapped_frames.
+    copied, dtype: as in nanoseconds. every: as in swapped_frames.
     """
-    plain = _plain_fp8_frames(every=every) if fp8 else plain_frames()
-    for frame in itertools.chain(plain, swapped_frames(shape, sms, copied=copied, every=every, fp8=fp8)):
+    plain = _plain_one_byte_frames(dtype, every=every) if DTYPE_BYTES[dtype] == 1 else plain_frames()
+    for frame in itertools.chain(plain, swapped_frames(shape, sms, copied=copied, every=every, dtype=dtype)):
         rows, cols, split = frame.cluster_m, frame.cluster_n, frame.split_k
         if resident((rows * split, cols), sms) >= rows * cols * split:
             yield frame
@@ -196,13 +210,13 @@ def throttled(shape: Shape) -> float:
     return float((1 + shape["M"] * shape["N"] * shape["K"] / 1e9) ** _THROTTLED)
 
 
-def nanoseconds(frame: Frame, shape: Shape, sms: int, *, copied: bool = False, fp8: bool = False) -> float:
+def nanoseconds(frame: Frame, shape: Shape, sms: int, *, copied: bool = False, dtype: Dtype = "fp16") -> float:
     """Return about how long a frame takes for a shape.
 
     copied: whether the launch begins behind a copy of the operands, which hides what clusters wait for. Stream-K with
     fewer tiles than clusters is counted as if it did not divide them, unless operands are copied: split_k, which cannot
-    read copies, was faster. fp8: operands of one byte, B by rows; the shape then has K in pairs, which take the time of
-    one product of two bytes.
+    read copies, was faster. dtype: of operands; of one byte, which have B by rows, the shape has K in pairs, which take
+    the time of one product of two bytes.
     """
     m, n, k = (shape[size] for size in "MNK")
     block_m, block_n, rows, cols, swap, split, stream, variant = frame
@@ -217,9 +231,10 @@ def nanoseconds(frame: Frame, shape: Shape, sms: int, *, copied: bool = False, f
         rate *= _ALONE if block_n == 64 else _SWAPPED if block_n < _WIDE_COLUMNS else _WIDE
     elif variant != CUDA:
         rate *= _SPECIALISED if variant == WARP_SPECIALISED else _GENERIC_TILES[block_m, block_n][1]
-    if fp8:
+    if dtype == "fp8_e4m3":
         rate *= _PROMOTED
-    asked = _BY_PITCH[pitch(k)] * of_a / cols + _BY_PITCH[pitch(k if fp8 else n)] * of_b / rows
+    of_rows = pitch(k if DTYPE_BYTES[dtype] == 1 else n)
+    asked = _BY_PITCH[pitch(k)] * of_a / cols + _BY_PITCH[of_rows] * of_b / rows
     if together:
         wait = _WAIT_FOUR if split > 1 or cols == 4 else _WAIT_TOGETHER
     else:

@@ -5,7 +5,8 @@ Shapes: a (M, K), b (N, K), c (M, N), all row-major. Imports torch and triton, o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import heapq
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,25 +15,24 @@ from ledger.operations import Operation, Shape
 from ledger.records import Dtype
 
 from .gemm import Gemm, product_cases
-from .gemm_config import GENERIC, WARP_SPECIALISED, Settings
+from .gemm_config import GENERIC, GROUP, WARP_SPECIALISED, Settings, group_rows
 from .gemm_device import scaled
+from .gemm_frames import Frame, cluster_frames, nanoseconds
 from .gemm_tiles import BYTE_RAGGED, Tile
+from .targets import ceil_div, sms_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+# As many configurations of the CUDA C++ as `ledger tune` is offered, the fastest by the model.
+_OFFERED = 40
+
 
 @dataclass(frozen=True, kw_only=True)
 class ScaledGemm(Gemm):
-    """A product with a scale of operands of one byte, B by rows.
-
-    choose: (generic configuration, shape, whether operands are copied) -> the configuration on sm_90 where TMA reads
-    rows. clusters: (own configuration, shape) -> configurations of the CUDA C++ that may be worth timing.
-    """
+    """A product with a scale of operands of one byte, B by rows; on sm_90 the CUDA C++ with the fastest tile."""
 
     scale: Callable[[int], float]
-    choose: Callable[[Settings, Shape, bool], dict[str, Any]]
-    clusters: Callable[[Settings, Shape], Iterable[Settings]] = lambda own, shape: ()
     epilogue: Any = scaled
     b_rows: bool = True
     ragged: Mapping[str, tuple[Tile, ...]] = field(default_factory=lambda: BYTE_RAGGED)
@@ -67,20 +67,50 @@ class ScaledGemm(Gemm):
         """Choose the launch configuration of a shape."""
         copied = self.pads(shape, dtype, target)
         seen = self.padded(shape, dtype) if copied else shape
-        generic = self.generic_config(seen, dtype, target)
-        if target != "sm_90" or not generic["tma"]:
-            return generic
-        return self.choose(generic, seen, copied)
+        config = self.generic_config(seen, dtype, target)
+        if target != "sm_90" or not config["tma"]:
+            return config
+        frame = min(self._frames(seen, dtype, sms_of(target), copied=copied))[1]
+        return _config(config, frame, seen)
+
+    def _frames(
+        self, shape: Shape, dtype: Dtype, sms: int, *, copied: bool, every: bool = False
+    ) -> Iterator[tuple[float, Frame]]:
+        """Yield the frames of the CUDA C++ behind about how many nanoseconds they take. every: as in swapped_frames."""
+        pairs = _pairs(shape)
+        for frame in cluster_frames(pairs, sms, copied=copied, every=every, dtype=dtype):
+            yield nanoseconds(frame, pairs, sms, copied=copied, dtype=dtype), frame
 
     def candidates(self, shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
         """Yield the configurations that may be worth timing: tiles of all variants, the deepest and one stage less."""
         own = self.config(shape, dtype, target)
         yield self.candidate(own, shape, dtype)
-        for config in self.clusters(own, shape) if target == "sm_90" and own["tma"] else ():
-            yield self.candidate(config, shape, dtype)
+        if target == "sm_90" and own["tma"]:
+            copied = self.pads(shape, dtype, target)
+            seen = self.padded(shape, dtype) if copied else shape
+            sms = sms_of(target)
+            frames = self._frames(seen, dtype, sms, copied=copied, every=True)
+            for _, frame in heapq.nsmallest(_OFFERED, frames):
+                yield self.candidate(_config({**own, "programs": sms}, frame, seen), shape, dtype)
+            for varied in variations(own, {"pdl": (0, 1), "group_m": (4, 8)}):
+                yield self.candidate(varied, shape, dtype)
         for tile in _tile_variations(self, own, target):
             for config in self.deepest(tile, dtype, target):
                 yield self.candidate(config, shape, dtype)
+
+
+def _pairs(shape: Shape) -> Shape:
+    """Return a shape with K in pairs of elements."""
+    return {**shape, "K": ceil_div(shape["K"], 2)}
+
+
+def _config(config: Settings, frame: Frame, shape: Shape) -> dict[str, Any]:
+    """Return the configuration of a frame of the CUDA C++."""
+    sms = config["programs"]
+    chosen: dict[str, Any] = {**config, **frame.config(_pairs(shape), sms), "block_k": 128}
+    if "promote" in config:
+        chosen["promote"] = 1
+    return {**chosen, "group_m": GROUP if frame.stream_k else group_rows(chosen, shape)}
 
 
 def _tile_variations(gemm: Gemm, own: Settings, target: str) -> Iterator[Settings]:

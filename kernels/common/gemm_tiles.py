@@ -47,15 +47,12 @@ BYTE_TILES: dict[str, tuple[Tile, ...]] = {
 BYTE_RAGGED: dict[str, tuple[Tile, ...]] = dict.fromkeys(BYTE_TILES, ((64, 64, 64, 8, 2, 1.0),))
 """As RAGGED for one-byte dtypes."""
 
-EDGE = 0.125
-"""What the first loads and the last store of a CTA cost, in tiles."""
 
-
-def waves_cost(shape: Shape, target: str, *, edge: float = 0.0) -> Callable[[Sequence[Any]], float]:
-    """Return a function of a tile, its rate last: the time of its waves. edge: tiles that a launch costs besides."""
+def waves_cost(shape: Shape, target: str) -> Callable[[Sequence[Any]], float]:
+    """Return a function of a tile, its rate last: the time of its waves."""
 
     def cost(tile: Sequence[Any]) -> float:
         tiles = ceil_div(shape["M"], tile[0]) * ceil_div(shape["N"], tile[1])
-        return float((math.ceil(tiles / sms_of(target)) + edge) * tile[0] * tile[1] / tile[-1])
+        return float(math.ceil(tiles / sms_of(target)) * tile[0] * tile[1] / tile[-1])
 
     return cost

@@ -17,59 +17,20 @@ added in a fixed order, so the same inputs give the same bits.
 
 from __future__ import annotations
 
-import heapq
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ledger.kernel import Config, Launch, Prepare, Tolerance, variations
+from ledger.kernel import Config, Launch, Prepare, Tolerance
 from ledger.kernels.common.cuda import cuda_source
 from ledger.kernels.common.gemm_cluster import ClusterGemm
-from ledger.kernels.common.gemm_config import GROUP, Settings, group_rows
-from ledger.kernels.common.gemm_frames import Frame, cluster_frames, nanoseconds
 from ledger.kernels.common.gemm_scaled import ScaledGemm
 from ledger.kernels.common.gemm_tiles import BYTE_TILES
-from ledger.kernels.common.targets import ceil_div, sms_of
-from ledger.operations import MATMUL_FP8, Shape, fp8_scale
+from ledger.operations import MATMUL_FP8, fp8_scale
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from torch import Tensor
-
-# As many configurations of the CUDA C++ as `ledger tune` is offered, the fastest by the model.
-_OFFERED = 40
-
-
-def _pairs(shape: Shape) -> Shape:
-    """Return a shape with K in pairs of elements."""
-    return {**shape, "K": ceil_div(shape["K"], 2)}
-
-
-def _taken(frame: Frame, shape: Shape, sms: int, *, copied: bool) -> float:
-    """Return about how many nanoseconds a frame takes."""
-    return nanoseconds(frame, _pairs(shape), sms, copied=copied, fp8=True)
-
-
-def _config(config: Settings, frame: Frame, shape: Shape) -> dict[str, Any]:
-    """Return the configuration of a frame of the CUDA C++."""
-    chosen = {**config, **frame.config(_pairs(shape), config["programs"]), "block_k": 128, "promote": 1}
-    return {**chosen, "group_m": GROUP if frame.stream_k else group_rows(chosen, shape)}
-
-
-def _choose(generic: Settings, shape: Shape, copied: bool) -> dict[str, Any]:
-    """Return the configuration of the CUDA C++ that takes the least time by the model."""
-    sms = generic["programs"]
-    frames = cluster_frames(_pairs(shape), sms, copied=copied, fp8=True)
-    return _config(generic, min(frames, key=lambda frame: _taken(frame, shape, sms, copied=copied)), shape)
-
-
-def _clusters(own: Settings, shape: Shape) -> Iterator[Settings]:
-    sms = sms_of("sm_90")
-    frames = cluster_frames(_pairs(shape), sms, every=True, fp8=True)
-    for frame in heapq.nsmallest(_OFFERED, frames, key=lambda frame: _taken(frame, shape, sms, copied=False)):
-        yield _config({**own, "programs": sms}, frame, shape)
-    yield from variations(own, {"pdl": (0, 1), "group_m": (4, 8)})
-
 
 GEMM = ScaledGemm(
     name="matmul_fp8",
@@ -78,8 +39,6 @@ GEMM = ScaledGemm(
     output="fp16",
     # gfx942 multiplies another e4m3, fnuz: Triton would convert this one to fp16.
     tiles={target: tiles for target, tiles in BYTE_TILES.items() if target not in ("sm_80", "gfx942")},
-    choose=_choose,
-    clusters=_clusters,
     cluster=ClusterGemm(
         name="matmul_fp8",
         source=partial(cuda_source, __name__, "cluster.cu"),

@@ -171,7 +171,7 @@ def cluster_matmul_allows_a_trial_but_not_its_edit(trial: Any, edit: dict[str, A
     kernel.check_config(trial.config, trial.shape, "fp16", "sm_90")
     with pytest.raises(InputError, match=says):
         kernel.check_config({**trial.config, **edit}, trial.shape, "fp16", "sm_90")
-    with pytest.raises(InputError, match="expected sm_90 and fp16 or bf16"):
+    with pytest.raises(InputError, match="expected sm_90 and 8 or 16 bits"):
         kernel.check_config(trial.config, trial.shape, "fp16", "sm_100")
 
 

@@ -102,7 +102,10 @@ EDITS: list[tuple[dict[str, Any], str]] = [
 
 
 # What the rule would take if it took the pipelined kernel.
-PIPELINED = {"variant": "warp_specialised", "num_warps": 4, "num_stages": 3, "cluster_m": 1, "stream_k": 0, "pdl": 0}
+PIPELINED = {
+    "variant": "warp_specialised", "block_n": 128, "num_warps": 4, "num_stages": 3, "cluster_m": 1, "stream_k": 0,
+    "pdl": 0,
+}  # fmt: skip
 
 
 def pipelined_config(kernel: Any) -> dict[str, Any]:
@@ -135,7 +138,9 @@ def test_fp8_config_is_refused(edit: dict[str, Any], says: str) -> None:
         kernel.check_config(config, SHAPES[0], "fp8_e4m3", "sm_90")
 
 
-CLUSTERED = [("matmul_bias_relu", "fp16"), ("matmul_bias_relu", "bf16"), ("matmul_fp8", "fp8_e4m3")]
+CLUSTERED = [
+    ("matmul_bias_relu", "fp16"), ("matmul_bias_relu", "bf16"), ("matmul_fp8", "fp8_e4m3"), ("matmul_int8", "int8"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "dtype"), CLUSTERED)

@@ -80,7 +80,6 @@ MUTANTS: tuple[Mutant, ...] = (
 _COOPERATIVE = partial(Mutant, "rmsnorm_matmul", file="rmsnorm_matmul/cooperative.cu")
 _PING_PONG = partial(Mutant, "rmsnorm_matmul", file="rmsnorm_matmul/ping_pong.cu")
 _NORMALISE = partial(Mutant, "rmsnorm_matmul", file="rmsnorm_matmul/normalise.cu")
-_NORMED_PRODUCT = partial(Mutant, "rmsnorm_matmul", file="rmsnorm_matmul/product.cu")
 _MATMUL = partial(Mutant, "matmul", file="common/cluster_gemm_kernel.cuh")
 _GEMM = partial(Mutant, "matmul", file="common/cluster_gemm.cuh")
 _MLA = partial(Mutant, "mla_decode", file="mla_decode/cluster.cu")
@@ -151,7 +150,6 @@ CLUSTER_MUTANTS: tuple[Mutant, ...] = (
            "for (int at = from + VECTORS * THREADS; at < vectors; at += THREADS)\n        out[at]",
            "for (int at = vectors; at < vectors; at += THREADS)\n        out[at]"),
     _NORMALISE("normed_first_row_alone", "(const uint4*)x + (i64)row * vectors", "(const uint4*)x"),
-    _NORMED_PRODUCT("product_reads_before_the_rows", "    wait_for_launch_before();\n", ""),
     _GEMM("cluster_stores_behind_the_last_column", "if (col + 1 < n_cols) to[1]", "to[1]"),
     _MATMUL("cluster_stores_the_first_row_alone",
            "row + h, at, n_cols, buffer, h, lane", "row, at, n_cols, buffer, 0, lane"),
@@ -162,12 +160,12 @@ CLUSTER_MUTANTS: tuple[Mutant, ...] = (
            "&b_map, col + o * 64, i * BLOCK_K,"),
     _MATMUL("cluster_rows_of_the_program_beside", "row + share, full(s)", "row, full(s)"),
     _MATMUL("cluster_columns_of_the_program_beside", "* COLS + right) * BLOCK_N;", "* COLS) * BLOCK_N;"),
-    _GEMM("cluster_forgets_the_other_half", "acc[4 * k + i] = own[i] + r[i];", "acc[4 * k + i] = own[i];"),
+    _GEMM("cluster_forgets_the_other_half", "own[i] + sum_of<Sum>(r[i])", "own[i]"),
     _GEMM("cluster_both_parts_multiply_the_same", "first = steps * part / SPLIT;",
            "first = steps * part / SPLIT * 0;"),
     _MATMUL("cluster_ends_the_other_parts_rows", "row += part * 8;", "row += (1 - part) * 8;"),
     _MATMUL("cluster_columns_of_the_first_program", "&b_map, col + box * 64,", "&b_map, col + o * 64,"),
-    _GEMM("cluster_forgets_the_other_parts", "acc[4 * k] += v.x;", "acc[4 * k] += 0.f * v.x;"),
+    _GEMM("cluster_forgets_the_other_parts", "acc[4 * k] += sum_of<Sum>(v.x);", ""),
     _GEMM("cluster_reads_before_the_other_parts",
            "while (!__all_sync(~0u, there));", "while (false);"),
     _GEMM("cluster_one_part_of_many", "if (walk.bound(other) <= start) break;", "break;"),

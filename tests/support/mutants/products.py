@@ -44,8 +44,9 @@ def fp8_trials(dtype: str) -> tuple[Trial, ...]:
 
 def int8_trials(dtype: str) -> tuple[Trial, ...]:
     """Return trials of matmul_int8, also with rows for TMA."""
-    plain = tuple(Trial(shape, dtype, _SQUARE) for shape in _SHAPES)
-    return (*plain, Trial(_EVEN, dtype, {**_SQUARE, "tma": 1}))
+    square = {**_SQUARE, **_NO_CLUSTER}
+    plain = tuple(Trial(shape, dtype, square) for shape in _SHAPES)
+    return (*plain, Trial(_EVEN, dtype, {**square, "tma": 1}))
 
 
 def _pipelined(dtype: str, config: dict[str, Any]) -> tuple[Trial, ...]:
@@ -145,10 +146,27 @@ def _swapped_fp8_trials(dtype: str, whole: dict[str, Any], few: dict[str, int]) 
 
 def pipelined_int8_trials(dtype: str) -> tuple[Trial, ...]:
     """Return trials of matmul_int8's pipelined kernel, with one and with two instructions a row of a tile."""
-    narrow = {**_WIDE, "block_k": 128}
+    narrow = {**_WIDE, **_NO_CLUSTER, "block_k": 128}
     wide = {**narrow, "block_n": 256, "subtiles": 4}
     wide_trials = (Trial({"M": 200, "N": n, "K": 1040}, dtype, wide) for n in (528, 527))
-    return (*_pipelined(dtype, narrow), *wide_trials)
+    return (*_pipelined(dtype, narrow), *wide_trials, *cluster_int8_trials(dtype))
+
+
+def cluster_int8_trials(dtype: str) -> tuple[Trial, ...]:
+    """Return trials of matmul_int8's CUDA C++: those of matmul_fp8, the rows of swapped tiles in sixteens, and more."""
+    trials = []
+    for trial in cluster_fp8_trials(dtype):
+        config = {key: value for key, value in trial.config.items() if key != "promote"}
+        if config["swap_ab"]:
+            config["block_m"] = 16 * (-(-config["block_m"] // 16))
+        trials.append(Trial(trial.shape, dtype, config))
+    config = {**trials[0].config, "cluster_m": 1, "num_stages": 4}
+    return (
+        *trials,
+        Trial({"M": 577, "N": 784, "K": 1040}, dtype, {**config, "block_n": 256}),
+        Trial({"M": 700, "N": 527, "K": 1040}, dtype, {**config, "swap_ab": 1, "block_m": 256}),
+        Trial({"M": 301, "N": 784, "K": 1040}, dtype, {**config, "split_k": 2}),
+    )
 
 
 TRIALS = {"matmul_bias_relu": bias_relu_trials, "matmul_fp8": fp8_trials, "matmul_int8": int8_trials}
@@ -197,11 +215,11 @@ MUTANTS: tuple[Mutant, ...] = (
 
 # Of the Gluon kernels, which the interpreter cannot run.
 _BIAS_CUDA, _FP8_CUDA = "matmul_bias_relu/cluster.cu", "matmul_fp8/cluster.cu"
+_INT8_CUDA = "matmul_int8/cluster.cu"
 _GEMM, _GEMM_KERNEL = "common/cluster_gemm.cuh", "common/cluster_gemm_kernel.cuh"
-# Of the loop over fp8 steps: the last one where their number is odd, where it ends, one step at a time, the result.
+# Of the loop over fp8 steps: the last one where their number is odd, where it ends, the result.
 _ODD_STEP = "} else {\n                    wait_products<0>();\n                    "
 _LOOP_ENDS = "\n                }\n                // ptxas"
-_ONE_STEP = "const u32 used = multiply(sums);\n                    wait_products<{}>();"
 _FIRST_PAIR = "{}(acc[k], acc[k + 1]), PACKED(acc[k + 2], acc[k + 3]),\n                        PACKED(acc[l]"
 PIPELINED_MUTANTS: tuple[Mutant, ...] = (
     Mutant("matmul_bias_relu", "pipelined_dropped_bias", "added = loaded.to(gl.float32)[None, :]",
@@ -229,13 +247,17 @@ PIPELINED_MUTANTS: tuple[Mutant, ...] = (
     Mutant("matmul_fp8", "cluster_sums_not_promoted", "acc[i] += of[i];", "acc[i] = of[i];", _GEMM_KERNEL),
     Mutant("matmul_fp8", "cluster_adds_the_step_before", f"add(next_sums, next_used);{_LOOP_ENDS}",
            f"add(sums, next_used);{_LOOP_ENDS}", _GEMM_KERNEL),
-    Mutant("matmul_fp8", "cluster_one_step_at_a_time_not_awaited", _ONE_STEP.format(0), _ONE_STEP.format(1),
-           _GEMM_KERNEL),
     Mutant("matmul_fp8", "cluster_changed_over_unscaled", _FIRST_PAIR.format("PACKED"), _FIRST_PAIR.format("packed"),
            _GEMM_KERNEL),
-    Mutant("matmul_fp8", "cluster_forgets_the_other_parts", "acc[4 * k] += v.x;", "acc[4 * k] += 0.f * v.x;",
+    Mutant("matmul_fp8", "cluster_forgets_the_other_parts", "acc[4 * k] += sum_of<Sum>(v.x);", "",
            _GEMM),
     Mutant("matmul_int8", "pipelined_unscaled_epilogue", *_UNSCALED),
+    Mutant("matmul_int8", "cluster_unscaled", "((float)(sum) * scale)", "((float)(sum))", _INT8_CUDA),
+    Mutant("matmul_int8", "cluster_columns_of_the_first_eight", "16 * k + 8 * (i / 2) + i % 2", "16 * k + i % 2",
+           _GEMM_KERNEL),
+    Mutant("matmul_int8", "cluster_changed_over_rows_of_the_first_eight", "SWAPPED ? 8 * k + i % 2", "SWAPPED ? i % 2",
+           _GEMM_KERNEL),
+    Mutant("matmul_int8", "cluster_other_part_forgotten", "own[i] + sum_of<Sum>(r[i])", "own[i]", _GEMM),
     Mutant("matmul_int8", "pipelined_third_part_over_the_second", "row + TOP, col + 2 * COLS", "row + TOP, col + COLS",
            _DEVICE),
 )  # fmt: skip

@@ -14,34 +14,19 @@ and one rounding is made above. Determinism: integer sums have no order, so the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from ledger.kernel import Tolerance
 from ledger.kernels.common.baselines import library
-from ledger.kernels.common.gemm_config import WARP_SPECIALISED, Settings
+from ledger.kernels.common.cuda import cuda_source
+from ledger.kernels.common.gemm_cluster import ClusterGemm
 from ledger.kernels.common.gemm_scaled import ScaledGemm
-from ledger.kernels.common.gemm_tiles import BYTE_TILES, EDGE, waves_cost
-from ledger.operations import MATMUL_INT8, Shape, int8_scale
+from ledger.kernels.common.gemm_tiles import BYTE_TILES
+from ledger.operations import MATMUL_INT8, int8_scale
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-# Tiles of the warp-specialised variant: BLOCK_M, BLOCK_N, BLOCK_K, num_warps, num_stages, subtiles, rate. Measured on
-# an H200 at M = N = K = 3584, 5120 and 7168: the two differ by how they fill their waves alone.
-_PIPELINED = ((128, 256, 128, 4, 4, 4, 1.0), (128, 128, 128, 4, 6, 2, 1.0))
-
-# Up to so many rows the generic variant is taken.
-_FEW_ROWS = 64
-
-
-def _choose(generic: Settings, shape: Shape, copied: bool) -> dict[str, Any]:
-    """Return the tile of the warp-specialised variant whose waves take least time; of few rows the generic one."""
-    if shape["M"] <= _FEW_ROWS:
-        return dict(generic)
-    *tile, _ = min(_PIPELINED, key=waves_cost(shape, "sm_90", edge=EDGE))
-    keys = ("block_m", "block_n", "block_k", "num_warps", "num_stages", "subtiles")
-    return {**generic, **dict(zip(keys, tile, strict=True)), "variant": WARP_SPECIALISED}
-
 
 GEMM = ScaledGemm(
     name="matmul_int8",
@@ -49,7 +34,7 @@ GEMM = ScaledGemm(
     scale=int8_scale,
     output="fp32",
     tiles=BYTE_TILES,
-    choose=_choose,
+    cluster=ClusterGemm(name="matmul_int8", source=partial(cuda_source, __name__, "cluster.cu"), promotion=256),
     lacks="int8 path here",
 )
 
