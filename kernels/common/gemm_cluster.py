@@ -176,6 +176,8 @@ class ClusterGemm:
 
     def _maps(self, a: Tensor, b: Tensor, out: Tensor, config: Settings, *, rows: int, direct: bool) -> list[Argument]:
         """Return the tensor maps of A, B and C, or C itself where it is stored without. rows: those of a tile."""
+        import torch
+
         (height, width), block_n, block_k = cluster_of(config), config["block_n"], config["block_k"]
         if a.element_size() == 1:
             b_box = block_n // height, block_k
@@ -184,6 +186,9 @@ class ClusterGemm:
             b_box = block_k // (height if block_n // 64 % height and block_k % height == 0 else 1), 64
         # A warp's 16 rows, of which parts end 8 each; where swapped, tiles begin at any multiple of 8.
         c_box = (8 if swapped(config) or config["split_k"] > 1 else 16), 64
+        if a.dtype == torch.int8:
+            # To the TMA both are bytes.
+            a, b = a.view(torch.float8_e4m3fn), b.view(torch.float8_e4m3fn)
         boxes = ((a, (rows // width, block_k)), (b, b_box), *([] if direct else [(out, c_box)]))
         maps: list[Argument] = [tensor_map(tensor, box, promotion=self.promotion) for tensor, box in boxes]
         return [*maps, *([out] if direct else [])]
