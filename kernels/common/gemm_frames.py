@@ -86,6 +86,9 @@ _WAIT, _WAIT_HALVES, _WAIT_TOGETHER, _WAIT_FOUR, _ALONG_N = 1019.0, 1138.0, 1420
 _STREAM, _STREAM_PART, _STREAM_RATE = 4837.0, 774.0, 0.949
 # The rate of fp8 operands, whose sums are added in fp32 each step.
 _PROMOTED = 0.9
+# How much longer, at most, four CTAs along N take whose shares have less rows than these; and halves alone where rows
+# of B begin within lines of L2.
+_SMALL_SHARE, _WHOLE_SHARE, _HALVES_WITHIN = 0.15, 24, 1.15
 # The powers by which times join, in an SM and on the chip.
 _POWER_SM, _POWER = 3.45, 2.99
 
@@ -253,6 +256,10 @@ def nanoseconds(frame: Frame, shape: Shape, sms: int, *, copied: bool = False, d
     )
     if (rows, cols) == (1, 2):
         loop *= _ALONG_N
+    if cols == 4:
+        loop *= 1 + _SMALL_SHARE * max(1 - loaded / cols / _WHOLE_SHARE, 0)
+    if split > 1 and rows * cols == 1 and of_rows and not copied:
+        loop *= _HALVES_WITHIN
     taken = _LAUNCH + loop + waves * (_TILE + _TILE_AREA * block_m * block_n / (128 * 256))
     if swap and block_n >= _WIDE_COLUMNS:
         taken += _WIDE_TILE
