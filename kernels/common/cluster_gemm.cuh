@@ -14,7 +14,7 @@
 //   AWAITS_A: only A comes from the launch before (cluster_gemm_kernel.cuh).
 //   STORES_IN_RING: a CTA has one tile, whose result leaves through the ring: more stages fit.
 //   FP8: e4m3 operands with fp16 results; accumulators are promoted every 128 products.
-//   INT8: 8-bit integers, summed in 32 bits, with fp32 results, which lanes store: c is its address.
+//   INT8: 8-bit integers, summed in 32 bits, with fp32 results, which lanes store: c is its address. With SWAPPED only.
 //   DIRECT: rows of C are no multiple of 16 bytes, which the TMA cannot store: c is its address, and lanes store it.
 #pragma once
 #include "hopper.cuh"

@@ -242,22 +242,15 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
             if (STREAM && walk.first > 0) add_sums(acc, partial, ready, walk, cluster, rank, group, thread);
             place(walk.tile);
 #if INT8
-            // Eight lanes store 32 bytes of a row.
-            const int warp_col = SWAPPED ? col + group * 64 + warp % 4 * 16 + lane / 4 : col + lane % 4 * 2;
-            row += SWAPPED ? lane % 4 * 2 : group * 64 + warp % 4 * 16 + lane / 4;
-            if (SPLIT > 1) row += part * (SWAPPED ? BLOCK_M / SPLIT : 8);
+            // Of each four accumulators of a lane two lie one above the other, and two 8 columns on: eight lanes store 32
+            // bytes of a row.
+            const int first_row = row + lane % 4 * 2 + (SPLIT > 1 ? part * (BLOCK_M / SPLIT) : 0);
+            const int first_col = col + group * 64 + warp % 4 * 16 + lane / 4;
 #pragma unroll
-            for (int k = 0; k < ACC / 4 / SPLIT; ++k) {
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    // Of four accumulators, two are side by side (with SWAPPED one above the other) and two lie 8 rows
-                    // or columns on: columns with SWAPPED, and of a part, which stores 8 of 16 rows.
-                    const bool columns_on = SWAPPED || SPLIT > 1;
-                    const int to = row + (SWAPPED ? 8 * k + i % 2 : columns_on ? 0 : 8 * (i / 2));
-                    const int at = warp_col + (SWAPPED ? 8 * (i / 2) : columns_on ? 16 * k + 8 * (i / 2) + i % 2 : 8 * k + i % 2);
-                    const bool own = to < n_rows && (u32)(to - own_row) < (u32)tile_rows;
-                    if (own && own_col <= at && at < n_cols) c[(i64)to * n_cols + at] = WIDE(acc[4 * k + i]);
-                }
+            for (int i = 0; i < ACC / SPLIT; ++i) {
+                const int to = first_row + i / 4 * 8 + i % 2, at = first_col + i / 2 % 2 * 8;
+                const bool own = to < n_rows && (u32)(to - own_row) < (u32)tile_rows;
+                if (own && own_col <= at && at < n_cols) c[(i64)to * n_cols + at] = WIDE(acc[i]);
             }
 #elif SWAPPED
             // A warp holds 16 columns of all rows that its CTA stores. The warpgroup gathers pieces of 64 rows by 64

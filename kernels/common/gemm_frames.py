@@ -86,9 +86,6 @@ _WAIT, _WAIT_HALVES, _WAIT_TOGETHER, _WAIT_FOUR, _ALONG_N = 1019.0, 1138.0, 1420
 _STREAM, _STREAM_PART, _STREAM_RATE = 4837.0, 774.0, 0.949
 # The rate of fp8 operands, whose sums are added in fp32 each step.
 _PROMOTED = 0.9
-# How much longer, at most, four CTAs along N take whose shares have less rows than these; and halves alone where rows
-# of B begin within lines of L2.
-_SMALL_SHARE, _WHOLE_SHARE, _HALVES_WITHIN = 0.15, 24, 1.15
 # The powers by which times join, in an SM and on the chip.
 _POWER_SM, _POWER = 3.45, 2.99
 
@@ -142,11 +139,10 @@ def wgmma_step(dtype: Dtype) -> int:
     return 16 if dtype == "int8" else 8
 
 
-def _plain_one_byte_frames(dtype: Dtype, *, every: bool) -> Iterator[Frame]:
-    """Yield those of operands of one byte. every: also undivided ones in clusters, which never paid."""
+def _plain_fp8_frames(*, every: bool) -> Iterator[Frame]:
+    """Yield those of fp8 operands. every: also undivided ones in clusters, which never paid."""
     for frame in plain_frames():
-        fits = dtype != "fp8_e4m3" or frame[:2] in _FP8_TILES
-        if fits and (every or frame.stream_k or frame.cluster_m * frame.cluster_n == 1):
+        if frame[:2] in _FP8_TILES and (every or frame.stream_k or frame.cluster_m * frame.cluster_n == 1):
             yield frame
 
 
@@ -193,7 +189,8 @@ def cluster_frames(
 
     copied, dtype: as in nanoseconds. every: as in swapped_frames.
     """
-    plain = _plain_one_byte_frames(dtype, every=every) if DTYPE_BYTES[dtype] == 1 else plain_frames()
+    # Those of int8 are swapped: lanes store 32 bytes of a row of C at once.
+    plain = plain_frames() if DTYPE_BYTES[dtype] > 1 else _plain_fp8_frames(every=every) if dtype != "int8" else ()
     for frame in itertools.chain(plain, swapped_frames(shape, sms, copied=copied, every=every, dtype=dtype)):
         rows, cols, split = frame.cluster_m, frame.cluster_n, frame.split_k
         if resident((rows * split, cols), sms) >= rows * cols * split:
@@ -256,10 +253,6 @@ def nanoseconds(frame: Frame, shape: Shape, sms: int, *, copied: bool = False, d
     )
     if (rows, cols) == (1, 2):
         loop *= _ALONG_N
-    if cols == 4:
-        loop *= 1 + _SMALL_SHARE * max(1 - loaded / cols / _WHOLE_SHARE, 0)
-    if split > 1 and rows * cols == 1 and of_rows and not copied:
-        loop *= _HALVES_WITHIN
     taken = _LAUNCH + loop + waves * (_TILE + _TILE_AREA * block_m * block_n / (128 * 256))
     if swap and block_n >= _WIDE_COLUMNS:
         taken += _WIDE_TILE

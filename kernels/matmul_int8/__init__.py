@@ -34,7 +34,9 @@ GEMM = ScaledGemm(
     scale=int8_scale,
     output="fp32",
     tiles=BYTE_TILES,
-    cluster=ClusterGemm(name="matmul_int8", source=partial(cuda_source, __name__, "cluster.cu"), promotion=256),
+    cluster=ClusterGemm(
+        name="matmul_int8", source=partial(cuda_source, __name__, "cluster.cu"), fixed={"swap_ab": 1}, promotion=256
+    ),
     lacks="int8 path here",
 )
 

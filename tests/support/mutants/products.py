@@ -153,19 +153,22 @@ def pipelined_int8_trials(dtype: str) -> tuple[Trial, ...]:
 
 
 def cluster_int8_trials(dtype: str) -> tuple[Trial, ...]:
-    """Return trials of matmul_int8's CUDA C++: those of matmul_fp8, the rows of swapped tiles in sixteens, and more."""
+    """Return trials of matmul_int8's CUDA C++: the swapped ones of matmul_fp8, their rows in sixteens, and more."""
     trials = []
     for trial in cluster_fp8_trials(dtype):
         config = {key: value for key, value in trial.config.items() if key != "promote"}
         if config["swap_ab"]:
-            config["block_m"] = 16 * (-(-config["block_m"] // 16))
-        trials.append(Trial(trial.shape, dtype, config))
-    config = {**trials[0].config, "cluster_m": 1, "num_stages": 4}
+            rows = 16 * (-(-config["block_m"] // 16))
+            fewer = int(rows == 112 and config["num_stages"] == 6)
+            trials.append(
+                Trial(trial.shape, dtype, {**config, "block_m": rows, "num_stages": config["num_stages"] - fewer})
+            )
+    config = {**trials[0].config, "num_stages": 4}
     return (
         *trials,
-        Trial({"M": 577, "N": 784, "K": 1040}, dtype, {**config, "block_n": 256}),
-        Trial({"M": 700, "N": 527, "K": 1040}, dtype, {**config, "swap_ab": 1, "block_m": 256}),
-        Trial({"M": 301, "N": 784, "K": 1040}, dtype, {**config, "split_k": 2}),
+        Trial({"M": 700, "N": 527, "K": 1040}, dtype, {**config, "block_m": 256}),
+        Trial({"M": 1, "N": 16, "K": 16}, dtype, {**config, "block_m": 16, "stream_k": 1}),
+        Trial({"M": 67, "N": 131, "K": 97}, dtype, {**config, "block_m": 80}),
     )
 
 
@@ -253,9 +256,8 @@ PIPELINED_MUTANTS: tuple[Mutant, ...] = (
            _GEMM),
     Mutant("matmul_int8", "pipelined_unscaled_epilogue", *_UNSCALED),
     Mutant("matmul_int8", "cluster_unscaled", "((float)(sum) * scale)", "((float)(sum))", _INT8_CUDA),
-    Mutant("matmul_int8", "cluster_columns_of_the_first_eight", "16 * k + 8 * (i / 2) + i % 2", "16 * k + i % 2",
-           _GEMM_KERNEL),
-    Mutant("matmul_int8", "cluster_changed_over_rows_of_the_first_eight", "SWAPPED ? 8 * k + i % 2", "SWAPPED ? i % 2",
+    Mutant("matmul_int8", "cluster_columns_of_the_first_eight", "first_col + i / 2 % 2 * 8", "first_col", _GEMM_KERNEL),
+    Mutant("matmul_int8", "cluster_rows_of_the_first_eight", "first_row + i / 4 * 8 + i % 2", "first_row + i % 2",
            _GEMM_KERNEL),
     Mutant("matmul_int8", "cluster_other_part_forgotten", "own[i] + sum_of<Sum>(r[i])", "own[i]", _GEMM),
     Mutant("matmul_int8", "pipelined_third_part_over_the_second", "row + TOP, col + 2 * COLS", "row + TOP, col + COLS",
