@@ -103,8 +103,8 @@ EDITS: list[tuple[dict[str, Any], str]] = [
 
 # What the rule would take if it took the pipelined kernel.
 PIPELINED = {
-    "variant": "warp_specialised", "block_n": 128, "num_warps": 4, "num_stages": 3, "cluster_m": 1, "stream_k": 0,
-    "pdl": 0,
+    "variant": "warp_specialised", "block_m": 128, "block_n": 128, "num_warps": 4, "num_stages": 3, "cluster_m": 1,
+    "stream_k": 0, "pdl": 0, "swap_ab": 0,
 }  # fmt: skip
 
 
@@ -138,9 +138,7 @@ def test_fp8_config_is_refused(edit: dict[str, Any], says: str) -> None:
         kernel.check_config(config, SHAPES[0], "fp8_e4m3", "sm_90")
 
 
-CLUSTERED = [
-    ("matmul_bias_relu", "fp16"), ("matmul_bias_relu", "bf16"), ("matmul_fp8", "fp8_e4m3"), ("matmul_int8", "int8"),
-]  # fmt: skip
+CLUSTERED = [("matmul_bias_relu", "fp16"), ("matmul_bias_relu", "bf16"), ("matmul_fp8", "fp8_e4m3")]
 
 
 @pytest.mark.parametrize(("name", "dtype"), CLUSTERED)
@@ -168,8 +166,37 @@ def test_cluster_config_is_refused(name: str, dtype: Any, edit: dict[str, Any], 
         kernel.check_config(trial.config, trial.shape, dtype, "sm_100")
 
 
+@pytest.mark.parametrize(
+    ("name", "edit", "says"),
+    [
+        ("matmul_int8", {"swap_ab": 0, "block_m": 64}, "expected block_k 128, num_warps .* swap_ab 1"),
+        ("matmul_int8", {"block_m": 72}, "steps of 16, at most 256 by 64"),
+        ("matmul_fp8", {"block_m": 208}, "steps of 8, at most 152 by 64, 200 by 128"),
+        # CTAs of a cluster load equal shares of a tile of B: 128 columns do not divide by three.
+        ("matmul_fp8", {"cluster_m": 3}, "block_n 128 and cluster_m 3; expected a divisor of block_n"),
+    ],
+)
+def test_swapped_config_of_one_byte_is_refused(name: str, edit: dict[str, Any], says: str) -> None:
+    kernel, shape = load_kernel(name).kernel, {"M": 3610, "N": 512, "K": 18944}
+    (dtype,), config = kernel.dtypes, kernel.config(shape, kernel.dtypes[0], "sm_90")
+    assert (config["variant"], config["swap_ab"], config["block_n"]) == ("cuda", 1, 128)
+    kernel.check_config(config, shape, dtype, "sm_90")
+    with pytest.raises(InputError, match=says):
+        kernel.check_config({**config, **edit}, shape, dtype, "sm_90")
+
+
+@pytest.mark.parametrize("name", ["matmul_bias_relu", "matmul_fp8", "matmul_int8"])
+@pytest.mark.parametrize("rows", [1, 16, 72, 300])
+def test_rule_swaps_few_rows(name: str, rows: int) -> None:
+    kernel = load_kernel(name).kernel
+    config = kernel.config({"M": rows, "N": 4096, "K": 4096}, kernel.dtypes[0], "sm_90")
+    # Of a few rows a tile of 64 would be mostly empty.
+    assert (config["variant"], config["swap_ab"]) == ("cuda", 1)
+    assert config["block_m"] < rows + 16
+
+
 @needs_triton
-@pytest.mark.parametrize(("name", "dtype"), CLUSTERED)
+@pytest.mark.parametrize(("name", "dtype"), [*CLUSTERED, ("matmul_int8", "int8")])
 @pytest.mark.exhaustive
 def test_every_variant_of_the_cluster_kernels_multiplies_by_wgmma_and_does_not_spill(name: str, dtype: Any) -> None:
     kernel = load_kernel(name, launch=True).kernel
