@@ -30,14 +30,9 @@ _OFFERED = 40
 
 @dataclass(frozen=True, kw_only=True)
 class ScaledGemm(Gemm):
-    """A product with a scale of operands of one byte, B by rows; on sm_90 with the tile that a model finds fastest.
-
-    pipelined: tiles of the warp-specialised variant that are weighed beside those of the CUDA C++, with their stages
-    and subtiles.
-    """
+    """A product with a scale of operands of one byte, B by rows; on sm_90 the CUDA C++ with the fastest tile."""
 
     scale: Callable[[int], float]
-    pipelined: Mapping[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     epilogue: Any = scaled
     b_rows: bool = True
     ragged: Mapping[str, tuple[Tile, ...]] = field(default_factory=lambda: BYTE_RAGGED)
@@ -76,26 +71,15 @@ class ScaledGemm(Gemm):
         if target != "sm_90" or not config["tma"]:
             return config
         frame = min(self._frames(seen, dtype, sms_of(target), copied=copied))[1]
-        return self._config(config, frame, seen)
+        return _config(config, frame, seen)
 
     def _frames(
         self, shape: Shape, dtype: Dtype, sms: int, *, copied: bool, every: bool = False
     ) -> Iterator[tuple[float, Frame]]:
-        """Yield frames behind about how many nanoseconds they take. every: as in swapped_frames."""
+        """Yield the frames of the CUDA C++ behind about how many nanoseconds they take. every: as in swapped_frames."""
         pairs = _pairs(shape)
-        specialised = (Frame(*tile, variant=WARP_SPECIALISED) for tile in self.pipelined)
-        for frame in (*cluster_frames(pairs, sms, copied=copied, every=every, dtype=dtype), *specialised):
+        for frame in cluster_frames(pairs, sms, copied=copied, every=every, dtype=dtype):
             yield nanoseconds(frame, pairs, sms, copied=copied, dtype=dtype), frame
-
-    def _config(self, config: Settings, frame: Frame, shape: Shape) -> dict[str, Any]:
-        """Return the configuration of a frame."""
-        chosen: dict[str, Any] = {**config, **frame.config(_pairs(shape), config["programs"]), "block_k": 128}
-        if frame.variant == WARP_SPECIALISED:
-            stages, subtiles = self.pipelined[frame.block_m, frame.block_n]
-            return {**chosen, "num_stages": stages, "subtiles": subtiles}
-        if "promote" in config:
-            chosen["promote"] = 1
-        return {**chosen, "group_m": GROUP if frame.stream_k else group_rows(chosen, shape)}
 
     def candidates(self, shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
         """Yield the configurations that may be worth timing: tiles of all variants, the deepest and one stage less."""
@@ -107,7 +91,7 @@ class ScaledGemm(Gemm):
             sms = sms_of(target)
             frames = self._frames(seen, dtype, sms, copied=copied, every=True)
             for _, frame in heapq.nsmallest(_OFFERED, frames):
-                yield self.candidate(self._config({**own, "programs": sms}, frame, seen), shape, dtype)
+                yield self.candidate(_config({**own, "programs": sms}, frame, seen), shape, dtype)
             for varied in variations(own, {"pdl": (0, 1), "group_m": (4, 8)}):
                 yield self.candidate(varied, shape, dtype)
         for tile in _tile_variations(self, own, target):
@@ -118,6 +102,15 @@ class ScaledGemm(Gemm):
 def _pairs(shape: Shape) -> Shape:
     """Return a shape with K in pairs of elements."""
     return {**shape, "K": ceil_div(shape["K"], 2)}
+
+
+def _config(config: Settings, frame: Frame, shape: Shape) -> dict[str, Any]:
+    """Return the configuration of a frame of the CUDA C++."""
+    sms = config["programs"]
+    chosen: dict[str, Any] = {**config, **frame.config(_pairs(shape), sms), "block_k": 128}
+    if "promote" in config:
+        chosen["promote"] = 1
+    return {**chosen, "group_m": GROUP if frame.stream_k else group_rows(chosen, shape)}
 
 
 def _tile_variations(gemm: Gemm, own: Settings, target: str) -> Iterator[Settings]:

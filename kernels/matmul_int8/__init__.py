@@ -34,7 +34,6 @@ GEMM = ScaledGemm(
     scale=int8_scale,
     output="fp32",
     tiles=BYTE_TILES,
-    pipelined={(128, 256): (4, 4)},
     cluster=ClusterGemm(
         name="matmul_int8", source=partial(cuda_source, __name__, "cluster.cu"), fixed={"swap_ab": 1}, promotion=256
     ),
