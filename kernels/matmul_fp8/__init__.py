@@ -6,13 +6,13 @@ Traffic: M·K + N·K bytes read and 2·M·N written: each operand once.
 Source: the layout (both operands with k innermost) is the one that wgmma has for eight-bit types, and that of
 torch._scaled_mm with a transposed second operand.
 The work model excludes: re-reads of A and B by other tiles (L2), the padding of M, N and K to whole tiles, the
-scaling of the result, and with `stream_k` the sums that programs leave for one another (L2).
+scaling of the result, and with `stream_k` or `split_k` the sums that programs leave for one another (L2).
 
 Precision: wgmma adds fp8 products with fewer bits than fp32 has. With `promote` its sums over 128 products are added
 in fp32 registers; without, the whole sum stays in wgmma, as with the library's fast accumulation. One rounding to
 fp16.
-Determinism: each element is one program's sum in the order of k, or with `stream_k` the sum of a few programs' sums,
-added in a fixed order, so the same inputs give the same bits.
+Determinism: each element is one program's sum in the order of k, or with `stream_k` or `split_k` the sum of a few
+programs' sums, added in a fixed order, so the same inputs give the same bits.
 """
 
 from __future__ import annotations

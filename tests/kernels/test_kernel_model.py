@@ -281,6 +281,21 @@ def test_matmul_takes_nearly_the_fastest_that_was_measured(file: str, known: int
     assert sum(slower) / len(slower) <= mean
 
 
+@pytest.mark.parametrize(("name", "part", "known"), [("matmul_fp8", "fit", 47), ("matmul_int8", "after", 37)])
+def test_products_of_one_byte_take_nearly_the_fastest_that_was_measured(name: str, part: str, known: int) -> None:
+    rows = json.loads((ROOT / "benchmarks" / "one-byte-h200.json").read_text(encoding="utf-8"))["rows"]
+    kernel, slower = load_kernel(name).kernel, []
+    for row in rows:
+        if (row["kernel"], row["part"]) == (name, part):
+            chosen = config_name(kernel.config(row["shape"], row["dtype"], "sm_90"))
+            own = {one: us for one, us in row["chain_us"].items() if "@" in one}
+            if chosen in own:
+                slower.append(own[chosen] / min(own.values()) - 1)
+    assert len(slower) >= known
+    assert sum(slower) / len(slower) <= 0.02
+    assert sum(one <= 0.05 for one in slower) >= 0.85 * len(slower)
+
+
 def test_the_time_of_a_tile_is_about_what_was_measured() -> None:
     """Of each shape the fastest tile of the CUDA C++ without stream-K; the fit had these among others."""
     frame = re.compile(r"(\d+)x(\d+)@cuda-(\d)x(\d)(-swap_ab)?(?:-k(2))?-n\d+")
