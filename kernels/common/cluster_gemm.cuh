@@ -1,6 +1,7 @@
 // GEMM with thread block clusters on sm_90: c (n_rows, n_cols) = a (n_rows, n_inner) times b (n_inner, n_cols); with
-// FP8 or INT8 b is (n_cols, n_inner). All are row-major. Here are its constants, its tile schedule and stream-K; the kernel is in
-// cluster_gemm_kernel.cuh. A CTA has GROUPS warpgroups that multiply 64 rows of a tile each, and one warp that loads.
+// FP8 or INT8 b is (n_cols, n_inner). All are row-major. The rows of C are divided evenly among the tiles, tile_rows
+// each. Here are its constants, its tile schedule and stream-K; the kernel is in cluster_gemm_kernel.cuh. A CTA has
+// GROUPS warpgroups that multiply 64 rows of a tile each, and one warp that loads.
 // Macros, of the launch configuration unless a default stands below:
 //   BLOCK_M, BLOCK_N: the tile of a CTA. STAGES: of the ring in shared memory. BF16: 1 for bf16, 0 for fp16.
 //   ROWS, COLS: CTAs of a cluster, one above the other and side by side. Each loads a share of its tile of A for those

@@ -26,7 +26,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
     launch_dependents();
     if (threadIdx.x == 0) {
         prefetch(&a_map); prefetch(&b_map);
-#if !DIRECT && !INT8
+#if !DIRECT
         prefetch(&c_map);
 #endif
         // A stage is free when all warps have read it that get a share of what this CTA loads.

@@ -29,7 +29,7 @@ from .gemm_config import (
     swapped,
     tile_rows,
 )
-from .gemm_frames import swapped_rows, wgmma_step
+from .gemm_frames import registers_hold, swapped_rows, wgmma_step
 from .targets import TMA_ALIGNMENT, ceil_div
 from .wgmma import Kind, Wgmma, wgmma_header
 from .wgmma_int8 import int8_header
@@ -102,6 +102,11 @@ class ClusterGemm:
             raise InputError(
                 f"{self.name}: tiles are {block_m} x {block_n} with variant cuda; expected 64, 128 or 192 by 64 to 256 "
                 "in steps of 64"
+            )
+        elif not registers_hold((block_m, block_n), dtype):
+            raise InputError(
+                f"{self.name}: tiles are {block_m} x {block_n} in {dtype}, whose sums registers do not hold; expected "
+                "smaller ones"
             )
 
     def _check_swapped(self, config: Settings, dtype: Dtype) -> None:

@@ -86,7 +86,7 @@ def row_step(config: Settings) -> int:
 
 
 def tile_rows(config: Settings, n_rows: int) -> int:
-    """Return the rows of each tile of the CUDA C++ with even tiles: even shares in whole steps."""
+    """Return the rows of each tile of the CUDA C++: even shares in whole steps."""
     rows, step = config["cluster_m"], row_step(config)
     return int(step * ceil_div(n_rows, step * rows * ceil_div(n_rows, rows * config["block_m"])))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from ledger.operations import Shape
@@ -36,10 +36,11 @@ SWAPPED_ROWS = {64: 256, 128: 256, 192: 200, 256: 128, 320: 96}
 """Columns of tiles with A and B swapped -> the most rows: what wgmma multiplies at once, or whose sums stay in the
 registers that three groups of warps and more leave (as compiled ahead of time; of wide ones without a cluster)."""
 
-# The same of fp8 operands, of which registers hold the sums of one step or two beside those of the tile; and its tiles
-# that are not swapped.
+# The same of fp8 operands, of which registers hold the sums of one step or two beside those of the tile, and its tiles
+# that are not swapped; of int8, whose columns, rows of B, are at most the 256 of a TMA box.
 _FP8_ROWS = {64: 152, 128: 200, 192: 136, 256: 88}
-_FP8_TILES = ((128, 128), (192, 128), (128, 192), *SMALL_TILES)
+_FP8_TILES = ((128, 128), (192, 128), (128, 192), (64, 128), *SMALL_TILES)
+_INT8_ROWS = {64: 256, 128: 256, 192: 192, 256: 128}
 
 # Tiles of the warp-specialised variant -> its stages; of the generic one -> its stages and rate.
 _PIPELINED_STAGES = {(128, 256): 3, (128, 128): 6}
@@ -131,7 +132,12 @@ def plain_frames() -> Iterator[Frame]:
 
 def swapped_rows(dtype: Dtype) -> dict[int, int]:
     """Return the columns of tiles with A and B swapped, with the most rows."""
-    return _FP8_ROWS if dtype == "fp8_e4m3" else SWAPPED_ROWS
+    return {"fp8_e4m3": _FP8_ROWS, "int8": _INT8_ROWS}.get(dtype, SWAPPED_ROWS)
+
+
+def registers_hold(tile: tuple[int, int], dtype: Dtype) -> bool:
+    """Tell whether registers hold the sums of a tile that is not swapped."""
+    return dtype != "fp8_e4m3" or tile in _FP8_TILES
 
 
 def wgmma_step(dtype: Dtype) -> int:
@@ -142,7 +148,9 @@ def wgmma_step(dtype: Dtype) -> int:
 def _plain_fp8_frames(*, every: bool) -> Iterator[Frame]:
     """Yield those of fp8 operands. every: also undivided ones in clusters, which never paid."""
     for frame in plain_frames():
-        if frame[:2] in _FP8_TILES and (every or frame.stream_k or frame.cluster_m * frame.cluster_n == 1):
+        if registers_hold(frame[:2], "fp8_e4m3") and (
+            every or frame.stream_k or frame.cluster_m * frame.cluster_n == 1
+        ):
             yield frame
 
 
@@ -190,7 +198,9 @@ def cluster_frames(
     copied, dtype: as in nanoseconds. every: as in swapped_frames.
     """
     # Those of int8 are swapped: lanes store 32 bytes of a row of C at once.
-    plain = plain_frames() if DTYPE_BYTES[dtype] > 1 else _plain_fp8_frames(every=every) if dtype != "int8" else ()
+    plain: Iterable[Frame] = () if dtype == "int8" else plain_frames()
+    if dtype == "fp8_e4m3":
+        plain = _plain_fp8_frames(every=every)
     for frame in itertools.chain(plain, swapped_frames(shape, sms, copied=copied, every=every, dtype=dtype)):
         rows, cols, split = frame.cluster_m, frame.cluster_n, frame.split_k
         if resident((rows * split, cols), sms) >= rows * cols * split:

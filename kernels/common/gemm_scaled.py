@@ -19,7 +19,7 @@ from .gemm_config import GENERIC, GROUP, WARP_SPECIALISED, Settings, group_rows
 from .gemm_device import scaled
 from .gemm_frames import Frame, cluster_frames, nanoseconds
 from .gemm_tiles import BYTE_RAGGED, Tile
-from .targets import ceil_div, sms_of
+from .targets import sms_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,7 +30,7 @@ _OFFERED = 40
 
 @dataclass(frozen=True, kw_only=True)
 class ScaledGemm(Gemm):
-    """A product with a scale of operands of one byte, B by rows; on sm_90 the CUDA C++ with the fastest tile."""
+    """A product with a scale of operands of one byte, B by rows; on sm_90, where TMA reads rows, the CUDA C++."""
 
     scale: Callable[[int], float]
     epilogue: Any = scaled
@@ -46,7 +46,7 @@ class ScaledGemm(Gemm):
             operation=operation,
             summary=f"scaled product of {self.dtypes[0].partition('_')[0]} matrices, the second one transposed",
             formula="C = s · A · Bᵀ",
-            excludes="re-reads of A and B by other tiles (L2), padding to whole tiles, scaling of the result",
+            excludes="re-reads of A and B and sums exchanged between CTAs (L2), padding to whole tiles, scaling",
             tolerances=tolerances,
             reference=self._reference,
             torch_cpu=self._prepare_torch_cpu,
@@ -65,13 +65,18 @@ class ScaledGemm(Gemm):
 
     def _fastest(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
         """Choose the launch configuration of a shape."""
-        copied = self.pads(shape, dtype, target)
-        seen = self.padded(shape, dtype) if copied else shape
-        config = self.generic_config(seen, dtype, target)
+        padded = self.padded(shape, dtype) if self.pads(shape, dtype, target) else shape
+        config = self.generic_config(padded, dtype, target)
         if target != "sm_90" or not config["tma"]:
             return config
+        seen, copied = self._seen(shape, dtype)
         frame = min(self._frames(seen, dtype, sms_of(target), copied=copied))[1]
         return _config(config, frame, seen)
+
+    def _seen(self, shape: Shape, dtype: Dtype) -> tuple[Shape, bool]:
+        """Return a shape with the row pitch that TMA sees of A and B, and whether they are copied for that."""
+        inner = self.padded(shape, dtype)["K"]
+        return {**shape, "K": inner}, inner != shape["K"]
 
     def _frames(
         self, shape: Shape, dtype: Dtype, sms: int, *, copied: bool, every: bool = False
@@ -86,9 +91,7 @@ class ScaledGemm(Gemm):
         own = self.config(shape, dtype, target)
         yield self.candidate(own, shape, dtype)
         if target == "sm_90" and own["tma"]:
-            copied = self.pads(shape, dtype, target)
-            seen = self.padded(shape, dtype) if copied else shape
-            sms = sms_of(target)
+            (seen, copied), sms = self._seen(shape, dtype), sms_of(target)
             frames = self._frames(seen, dtype, sms, copied=copied, every=True)
             for _, frame in heapq.nsmallest(_OFFERED, frames):
                 yield self.candidate(_config({**own, "programs": sms}, frame, seen), shape, dtype)
@@ -101,7 +104,7 @@ class ScaledGemm(Gemm):
 
 def _pairs(shape: Shape) -> Shape:
     """Return a shape with K in pairs of elements."""
-    return {**shape, "K": ceil_div(shape["K"], 2)}
+    return {**shape, "K": shape["K"] // 2}
 
 
 def _config(config: Settings, frame: Frame, shape: Shape) -> dict[str, Any]:
@@ -115,7 +118,7 @@ def _config(config: Settings, frame: Frame, shape: Shape) -> dict[str, Any]:
 
 def _tile_variations(gemm: Gemm, own: Settings, target: str) -> Iterator[Settings]:
     """Yield tiles of the warp-specialised and of the generic variant."""
-    own = {**own, **gemm.cuda_defaults}
+    own = {**own, **gemm.cuda_defaults, "programs": sms_of(target), "group_m": GROUP}
     if target == "sm_90" and own["tma"]:
         choices: dict[str, tuple[int, ...]] = {
             "block_m": (128, 256), "block_n": (64, 128, 256), "block_k": (128, 256), "subtiles": (1, 2, 4),

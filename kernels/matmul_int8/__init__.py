@@ -5,8 +5,8 @@ Shapes: A (M, K), B (N, K), both row-major in int8; s one number in fp32; C (M, 
 Traffic: M·K + N·K bytes read and 4·M·N written: each operand once.
 Source: the layout (both operands with k innermost) is the one that wgmma has for eight-bit types, and that of
 torch._int_mm with a transposed second operand.
-The work model excludes: re-reads of A and B by other tiles (L2), the padding of M, N and K to whole tiles, and the
-scaling of the result.
+The work model excludes: re-reads of A and B by other tiles (L2), the padding of M, N and K to whole tiles, the
+scaling of the result, and with `split_k` the sums that programs leave for one another (L2).
 
 Precision: the sum is an exact 32-bit integer up to K = 131,071, whatever the inputs; fp32 holds it exactly below 2²⁴,
 and one rounding is made above. Determinism: integer sums have no order, so the same inputs give the same bits.

@@ -1,5 +1,5 @@
-// Rows that the launch before has normalised times W, by the cluster GEMM of kernels/common with even tiles. While it
-// waits for the rows, L2 fetches the first weights.
+// Rows that the launch before has normalised times W, by the cluster GEMM of kernels/common. While it waits for the
+// rows, L2 fetches the first weights.
 #define AWAITS_A 1
 #include "cluster_gemm.cuh"
 

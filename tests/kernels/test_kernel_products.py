@@ -100,6 +100,8 @@ EDITS: list[tuple[dict[str, Any], str]] = [
     ({"warps": 8}, "configuration keys"),
 ]
 
+TILE = ("variant", "block_m", "block_n", "cluster_m", "cluster_n", "swap_ab", "split_k", "stream_k")
+
 
 # What the rule would take if it took the pipelined kernel.
 PIPELINED = {
@@ -171,7 +173,10 @@ def test_cluster_config_is_refused(name: str, dtype: Any, edit: dict[str, Any], 
     [
         ("matmul_int8", {"swap_ab": 0, "block_m": 64}, "expected block_k 128, num_warps .* swap_ab 1"),
         ("matmul_int8", {"block_m": 72}, "steps of 16, at most 256 by 64"),
+        # A TMA box has at most 256 rows of B.
+        ("matmul_int8", {"block_n": 320, "num_warps": 20, "block_m": 96}, "at most .* 192 by 192, 128 by 256"),
         ("matmul_fp8", {"block_m": 208}, "steps of 8, at most 152 by 64, 200 by 128"),
+        ("matmul_fp8", {"swap_ab": 0, "block_m": 192, "block_n": 192}, "192 x 192 in fp8_e4m3, whose sums registers"),
         # CTAs of a cluster load equal shares of a tile of B: 128 columns do not divide by three.
         ("matmul_fp8", {"cluster_m": 3}, "block_n 128 and cluster_m 3; expected a divisor of block_n"),
     ],
@@ -183,6 +188,26 @@ def test_swapped_config_of_one_byte_is_refused(name: str, edit: dict[str, Any], 
     kernel.check_config(config, shape, dtype, "sm_90")
     with pytest.raises(InputError, match=says):
         kernel.check_config({**config, **edit}, shape, dtype, "sm_90")
+
+
+@pytest.mark.parametrize("name", ["matmul_fp8", "matmul_int8"])
+def test_unaligned_columns_alone_are_no_copy(name: str) -> None:
+    kernel = load_kernel(name).kernel
+    tiles = [
+        {key: kernel.config({"M": 300, "N": columns, "K": 8208}, kernel.dtypes[0], "sm_90")[key] for key in TILE}
+        for columns in (1000, 999)
+    ]
+    assert tiles[0] == tiles[1]
+
+
+@pytest.mark.parametrize("name", ["matmul_fp8", "matmul_int8"])
+def test_offered_tiles_of_other_variants_use_the_whole_chip(name: str) -> None:
+    kernel = load_kernel(name).kernel
+    # Its own tile is in a cluster of four and more, of which fewer CTAs fit.
+    shape = {"M": 300, "N": 1000, "K": 8208}
+    configs = [one.config for one in kernel.candidates(shape, kernel.dtypes[0], "sm_90")]
+    assert configs[0]["programs"] < 132
+    assert {one["programs"] for one in configs if one["variant"] != "cuda"} == {132}
 
 
 @pytest.mark.parametrize("name", ["matmul_bias_relu", "matmul_fp8", "matmul_int8"])
