@@ -54,16 +54,18 @@ _TILES = {
     ("gfx942", 64): (128, 64, 4, 1),
     ("gfx942", 128): (128, 32, 4, 1),
 }
-# Variant on sm_90 -> columns of a tile, and what its source is written for.
-_COLUMNS = {"warp_specialised": 128, "cuda": attention_cuda.COLUMNS}
+# Columns of a tile on sm_90 -> variant, keys and stages of a tile: the most that fit beside two blocks of queries.
+_SPECIALISED = {
+    attention_cuda.COLUMNS: ("cuda", attention_cuda.BLOCK_N, attention_cuda.STAGES),
+    128: ("warp_specialised", 128, 5),
+    256: ("warp_specialised", 64, 3),
+}
 _FIXED = {
     "warp_specialised": {"block_m": 128, "num_warps": 4},
     "cuda": {
         "block_m": attention_cuda.BLOCK_M, "block_n": attention_cuda.BLOCK_N, "num_warps": attention_cuda.WARPS,
     },
 }  # fmt: skip
-# Tiles of 128 keys or values of 128 columns that fit beside two blocks of 128 queries on sm_90.
-_SPECIALISED_STAGES = 5
 # Bytes of keys and values that are in use at one time: about half of L2.
 _L2_SHARE = 32 << 20
 _REFERENCE_ROWS = 4096
@@ -159,13 +161,12 @@ class Attention:
     def config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, int | str]:
         """Return the launch configuration of a shape. Raises: InputError for a target without one."""
         generic = self.generic_config(shape, dtype, target)
-        if target != "sm_90" or not generic["tma"] or block_d(shape) not in _COLUMNS.values():
+        if target != "sm_90" or not generic["tma"] or block_d(shape) not in _SPECIALISED:
             return generic
-        cuda = block_d(shape) == _COLUMNS["cuda"]
-        variant, stages = ("cuda", attention_cuda.STAGES) if cuda else ("warp_specialised", _SPECIALISED_STAGES)
+        variant, block_n, stages = _SPECIALISED[block_d(shape)]
         return {
-            **generic, "block_n": 128, **_FIXED[variant], "num_stages": stages, "variant": variant,
-            "programs": sms_of(target), "pingpong": int(self.pingpong and not cuda),
+            **generic, "block_n": block_n, **_FIXED[variant], "num_stages": stages, "variant": variant,
+            "programs": sms_of(target), "pingpong": int(self.pingpong and variant == "warp_specialised"),
         }  # fmt: skip
 
     def generic_config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
@@ -215,11 +216,11 @@ class Attention:
                     f"{self.name}: programs and pingpong are not for the generic variant; expected 0 and 0"
                 )
             return
-        fixed, columns = _FIXED[variant], _COLUMNS[variant]
-        if any(config[key] != value for key, value in fixed.items()) or block_d(shape) != columns:
+        fixed, columns = _FIXED[variant], [width for width, (one, *_) in _SPECIALISED.items() if one == variant]
+        if any(config[key] != value for key, value in fixed.items()) or block_d(shape) not in columns:
             raise InputError(
-                f"{self.name}: variant is {variant} with D={shape['D']}; expected D from {columns // 2 + 1} to "
-                f"{columns}, {', '.join(f'{key} {value}' for key, value in fixed.items())}"
+                f"{self.name}: variant is {variant} with D={shape['D']}; expected D from {columns[0] // 2 + 1} to "
+                f"{columns[-1]}, {', '.join(f'{key} {value}' for key, value in fixed.items())}"
             )
         orders = (0,) if variant == "cuda" else (0, 1)
         if config["num_stages"] < 3 or config["programs"] < 1 or config["pingpong"] not in orders:

@@ -85,6 +85,11 @@ def classes_of(columns: int) -> int:
     return _MOST_CLASSES // math.gcd(columns, _MOST_CLASSES)
 
 
+def in_class(shape: Shape) -> int:
+    """Return the columns that a class of a gathered A takes, whole steps."""
+    return 64 * _steps(shape)
+
+
 def most_rows(n_cols: int) -> Mapping[int, int]:
     """Return, by the columns of a tile, the most rows that it may have."""
     return MOST_ROWS if classes_of(n_cols) == 1 else _MOST_ROWS_OF_CLASSES
@@ -213,26 +218,18 @@ class Residues:
 
         Assumes: b is aligned for TMA but for its row pitch; one prepared launch runs on one stream at a time.
         """
-        (n_rows, n_inner), n_cols = a.shape, out.shape[1]
-        shape, classes = {"M": n_rows, "N": n_cols, "K": n_inner}, classes_of(n_cols)
-        steps, gathered = _steps(shape), _is_gathered(shape) or not is_tma_aligned(a)
-        columns = a.new_empty((n_rows, classes * steps * 64)) if gathered else a
-        rows = tile_rows(config, n_rows)
-        of_a = tensor_map(columns, (rows, 64), promotion=128)
-        maps: list[Argument] = [of_a, _one_argument(_maps_of_classes(b, classes))]
-        product = prepare_ahead(
-            self.ahead(config, shape, dtype, gathered=gathered),
-            [*maps, *([] if bias is None else [bias]), out, n_rows, n_cols, steps, rows],
-            overlap=gathered or bool(config["pdl"]),
-        )
-        if not gathered:
-            return product
+        (n_rows, n_inner), classes = a.shape, classes_of(out.shape[1])
+        shape, operands = {"M": n_rows, "N": out.shape[1], "K": n_inner}, [b, *([] if bias is None else [bias])]
+        if not _is_gathered(shape) and is_tma_aligned(a):
+            return self._product(a, operands, out, config, dtype, n_inner=n_inner, gathered=False)
+        columns = a.new_empty((n_rows, classes * in_class(shape)))
+        product = self._product(columns, operands, out, config, dtype, n_inner=n_inner, gathered=True)
         copy = prepare_cuda(
             cuda_source(__name__, "gather_rows.cu", entry=GATHER, defines={"CLASSES": classes}),
             programs=ceil_div(columns.numel() // _VECTOR, _GATHER_THREADS),
             threads=_GATHER_THREADS,
             shared_bytes=0,
-            arguments=[a, columns, n_rows, n_inner, steps * 64],
+            arguments=[a, columns, n_rows, n_inner, in_class(shape)],
             overlap=bool(config["pdl"]),
         )
 
@@ -241,6 +238,27 @@ class Residues:
             product()
 
         return launch
+
+    def prepare_gathered(self, columns: Tensor, b: Tensor, out: Tensor, config: Settings, dtype: Dtype) -> Launch:
+        """Return the launch of an A whose columns the launch before this one writes in the order of gather_rows.cu.
+
+        Shapes: columns (M, classes · in_class), zero where no column of A falls.
+        """
+        return self._product(columns, [b], out, config, dtype, n_inner=b.shape[0], gathered=True)
+
+    def _product(
+        self, columns: Tensor, operands: Sequence[Tensor], out: Tensor, config: Settings, dtype: Dtype, *,
+        n_inner: int, gathered: bool,
+    ) -> Launch:  # fmt: skip
+        (n_rows, n_cols), (b, *bias) = out.shape, operands
+        shape, rows = {"M": n_rows, "N": n_cols, "K": n_inner}, tile_rows(config, n_rows)
+        of_a = tensor_map(columns, (rows, 64), promotion=128)
+        maps: list[Argument] = [of_a, _one_argument(_maps_of_classes(b, classes_of(n_cols)))]
+        return prepare_ahead(
+            self.ahead(config, shape, dtype, gathered=gathered),
+            [*maps, *bias, out, n_rows, n_cols, _steps(shape), rows],
+            overlap=gathered or bool(config["pdl"]),
+        )
 
 
 def _most_stages(config: Settings, limit: int, n_cols: int) -> int:

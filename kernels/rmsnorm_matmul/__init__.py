@@ -1,4 +1,4 @@
-"""Compute y = rmsnorm(x; g, eps) · W, for skinny batches, in one launch or, in cuda_normed, in two.
+"""Compute y = rmsnorm(x; g, eps) · W, for skinny batches, in one launch or, in variants with normed rows, in more.
 
 Formula: y[b, o] = Σ_k x[b, k] · g[k] · W[k, o] / sqrt(mean_k(x[b, k]²) + eps)
 Shapes: x (B, H), g (H,), W (H, O), y (B, O), all row-major and of one dtype (fp16 or bf16; fp32 in generic).
@@ -9,15 +9,16 @@ The work model excludes: re-reads of x by each column tile (L2), the split-K par
 split_k · 4 · B·O bytes, L2 or distributed shared memory) and the padding of B, H and O to whole tiles.
 
 Variants and configuration keys: variants.py. Launch rule: rule.py.
-Precision: x·g is rounded once to the dtype before the product, in cuda_ping_pong g·W, in cuda_normed the
-normalised x; squares, products and partial sums are fp32; one rounding to the dtype at the end. Assumes |x·g|, or
-|g·W|, is within the dtype's range (fp16: 65504).
+Precision: x·g is rounded once to the dtype before the product, in cuda_ping_pong g·W, where rows are normalised
+first the normalised x; squares, products and partial sums are fp32; one rounding to the dtype at the end. Assumes
+|x·g|, or |g·W|, is within the dtype's range (fp16: 65504).
 Determinism: partial sums are added in the order of the K ranges, whichever CTA adds them, so the same inputs give the
 same bits.
 Programmatic dependent launch: with pdl 1 a launch begins before the previous one ends, and waits for that before it
-reads x. Before the wait cuda_normed reads the gain, cuda_ping_pong gain and weights, the others the weights: the
-previous launch must not write these.
-cuda_normed writes the normalised x to a workspace and reads it back (2 · e · B·H bytes, L2), which is left out too.
+reads x. Before the wait cuda_normed reads the gain, cuda_ping_pong gain and weights, warp_specialised and
+cuda_cooperative the weights: the previous launch must not write these.
+cuda_normed, normed_few_rows and normed_residues write the normalised x to a workspace and read it back (2 · e · B·H
+bytes, L2), which is left out too, as is the copy of unaligned weights that cuda_normed reads.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from ledger.records import Dtype, Work
 from ledger.roofline import DTYPE_BYTES
 
 from .candidates import candidates
+from .normed import PRODUCT
 from .rule import config_for, generic_config
 from .variants import NAME, ahead, check_config, prepare, prepare_triton
 
@@ -126,7 +128,7 @@ KERNEL = Kernel(
     cases=CASES,
     implementations={"triton": prepare_triton, "torch-cpu": library(_plain, *_INPUTS)},
     reference=reference,
-    launched="^rmsnorm_matmul_(kernel|warp_specialised|cooperative|ping_pong|cluster|normalise)$",
+    launched=f"^rmsnorm_matmul_(kernel|warp_specialised|cooperative|ping_pong|normalise)$|{PRODUCT.launched}",
     baselines={
         "torch_eager": library(_eager, *_INPUTS),
         "torch_compile_default": compiled(_unfused, *_INPUTS, mode="default"),

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 
 from ledger.kernel import Candidate, variations
 from ledger.kernels.common.configs import Settings
-from ledger.kernels.common.gemm_cluster import DIVIDED_CLOCKS
-from ledger.kernels.common.gemm_config import cuda_tiles, lines, tile_rows
 from ledger.kernels.common.targets import SHARED_BYTES, SM_REGISTERS, ceil_div, sms_of
 from ledger.operations import Shape
 from ledger.records import Dtype
 from ledger.roofline import DTYPE_BYTES
 
 from .cost import product_shape
-from .normed import product_settings
-from .rule import config_for
+from .normed import PRODUCT, PRODUCTS, product_settings
+from .rule import config_for, is_unaligned, unaligned_configs
 from .search import Config, normed_configs, ping_pong_stages
 from .variants import NEUTRAL, shared_bytes
 
@@ -31,6 +30,10 @@ def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
     """
     own = config_for(shape, dtype, target)
     yield candidate(own, shape, dtype)
+    if own["variant"] in PRODUCTS and is_unaligned(shape, dtype):
+        for config in unaligned_configs(shape, dtype, target):
+            yield candidate(config, shape, dtype)
+        return
     if own["variant"] != "generic":
         normed = islice(normed_configs(shape, dtype, sms_of(target)), _NORMED_OFFERED)
         for config in (*_ping_pong_variations(own, shape, dtype), *normed):
@@ -38,7 +41,7 @@ def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
     for config in _variations(own):
         # As many stages as fit, or one less.
         staged = ({**config, "num_stages": n} for n in range(2, 25))
-        fitting = [one for one in staged if shared_bytes(one, dtype, shape["H"]) <= SHARED_BYTES[target]]
+        fitting = [one for one in staged if shared_bytes(one, shape, dtype) <= SHARED_BYTES[target]]
         yield from (candidate(one, shape, dtype) for one in fitting[-2:])
 
 
@@ -69,8 +72,10 @@ def _ping_pong_variations(own: Config, shape: Shape, dtype: Dtype) -> Iterator[C
 
 def candidate(config: Settings, shape: Shape, dtype: Dtype) -> Candidate:
     """Return a configuration with what the analytic model needs to know of it."""
-    if config["variant"] == "cuda_normed":
-        return _normed_candidate(config, shape, dtype)
+    if config["variant"] in PRODUCTS:
+        # Any chip's: only `programs`, which is not read here, depends on its SMs.
+        settings = product_settings(config, shape["B"], 1)
+        return replace(PRODUCT.candidate(settings, product_shape(shape), dtype), config=config)
     element, block_b, block_o, block_k = DTYPE_BYTES[dtype], config["block_b"], config["block_o"], config["block_k"]
     steps = ceil_div(ceil_div(shape["H"], block_k), config["split_k"])
     # The accumulators, and some for addresses and operands.
@@ -87,31 +92,6 @@ def candidate(config: Settings, shape: Shape, dtype: Dtype) -> Candidate:
         tile_bytes=element * (block_b + block_o // config["cluster_m"]) * block_k * steps,
         warps=warps,
         registers=registers,
-        shared_bytes=shared_bytes(config, dtype, shape["H"]),
+        shared_bytes=shared_bytes(config, shape, dtype),
         bytes_under_way=element * block_k * block_o * config["num_stages"],
-    )
-
-
-def _normed_candidate(config: Settings, shape: Shape, dtype: Dtype) -> Candidate:
-    """Return the same of cuda_normed, whose product is counted as common/gemm.py counts matmul's."""
-    element, block_b, block_o, block_k = DTYPE_BYTES[dtype], config["block_b"], config["block_o"], config["block_k"]
-    steps, warps = ceil_div(shape["H"], block_k), config["num_warps"] + 4
-    # Any chip's: only `programs`, which is not read here, depends on its SMs.
-    settings = product_settings(config, shape["B"], 1)
-    # Of its tiles a CTA reads a share; the others of its cluster read the rest for it. Rows of a box that lie in two
-    # lines of L2 take both.
-    read_b = tile_rows(settings, shape["B"]) // config["cluster_n"] * lines(shape["H"])
-    read_o = block_o // config["cluster_m"] * lines(shape["O"])
-    # Stream-K divides tiles by steps: as many equal pieces as steps.
-    parts, extra = (steps, DIVIDED_CLOCKS) if config["stream_k"] else (config["split_k"], 0)
-    return Candidate(
-        config=config,
-        tiles=cuda_tiles(settings, product_shape(shape)) * parts,
-        tile_flops=2 * block_b * block_o * block_k * steps // parts,
-        tile_bytes=element * (read_b + read_o) * block_k * steps // parts,
-        warps=warps,
-        registers=min(168, SM_REGISTERS // (32 * warps)),
-        shared_bytes=shared_bytes(config, dtype, shape["H"]),
-        bytes_under_way=element * block_k * block_o * config["num_stages"],
-        extra_clocks=extra,
     )

@@ -71,7 +71,7 @@ def ahead(config: Settings, shape: Shape, dtype: Dtype, target: str) -> AheadCud
         programs=_ctas(config, shape, sms_of(target)),
         # With 256 columns the loader is a whole warpgroup, whose registers go to the consumers.
         threads=384 if _warpgroup_columns(config) == 256 else 288,
-        shared_bytes=shared_bytes(config, dtype, shape["H"]),
+        shared_bytes=shared_bytes(config, shape, dtype),
     )
 
 
@@ -102,10 +102,10 @@ def prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Settings, eps: fl
     )
 
 
-def shared_bytes(config: Settings, dtype: Dtype, n_inner: int) -> int:
+def shared_bytes(config: Settings, shape: Shape, dtype: Dtype) -> int:
     """Return the shared memory of a CTA, in bytes: all stages, and all of the gain that the CTA needs."""
     element, block_k = DTYPE_BYTES[dtype], config["block_k"]
-    gain_loads = ceil_div(ceil_div(ceil_div(n_inner, block_k), config["split_k"]), _GAIN_STEPS)
+    gain_loads = ceil_div(ceil_div(ceil_div(shape["H"], block_k), config["split_k"]), _GAIN_STEPS)
     stage = element * block_k * (config["block_b"] + config["block_o"]) + 16
     return ceil_div(config["num_stages"] * stage + 16, 128) * 128 + gain_loads * element * block_k * _GAIN_STEPS
 

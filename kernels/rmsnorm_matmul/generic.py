@@ -146,7 +146,7 @@ def ahead(config: Settings, shape: Shape, dtype: Dtype, target: str) -> Ahead:
     )
 
 
-def shared_bytes(config: Settings, dtype: Dtype, n_inner: int) -> int:
+def shared_bytes(config: Settings, shape: Shape, dtype: Dtype) -> int:
     """Return an upper bound of the shared memory of a CTA, in bytes."""
     element, stages = DTYPE_BYTES[dtype], config["num_stages"]
     block_b, block_o, block_k = config["block_b"], config["block_o"], config["block_k"]

@@ -1,8 +1,10 @@
-"""Variant in two launches for sm_90: the rows of x are normalised into a workspace, then multiplied.
+"""Variants in two launches for sm_90: the rows of x are normalised into a workspace, then multiplied.
 
-Host side of normalise.cu, which rounds the rows once to the dtype, and of product.cu, the cluster GEMM of
-kernels/common: the keys of a configuration are those of common/gemm_config.py, with block_b for block_m and block_o for
-block_n. With pdl 1 each launch begins before the one ahead of it has ended.
+Host side of normalise.cu and normalise_ragged.cu, which round the rows once to the dtype, and of the product, one of
+matmul's: in cuda_normed the cluster GEMM (product.cu), which reads a copy of weights whose rows are unaligned; in
+normed_few_rows and normed_residues the product of few rows that reads such weights as they lie. The keys of a
+configuration are those of common/gemm_config.py, with block_b for block_m and block_o for block_n. With pdl 1 each
+launch begins before the one ahead of it has ended.
 """
 
 from __future__ import annotations
@@ -13,69 +15,107 @@ from typing import TYPE_CHECKING, Any
 
 from ledger.errors import InputError
 from ledger.kernel import AheadCuda, Launch
-from ledger.kernels.common import configs, gemm_config
+from ledger.kernels.common import configs, gemm_config, pad_rows
 from ledger.kernels.common.baselines import dtype_name
 from ledger.kernels.common.configs import Settings
 from ledger.kernels.common.cuda import cuda_source, prepare_ahead
 from ledger.kernels.common.gemm_cluster import ClusterGemm
+from ledger.kernels.common.gemm_few_rows import FewRows
+from ledger.kernels.common.gemm_residues import RESIDUES, Residues, classes_of, in_class
+from ledger.kernels.common.gemm_rule import RuledGemm
 from ledger.kernels.common.targets import ceil_div, device_target, sms_of
 from ledger.operations import Shape
 from ledger.records import Dtype
-from ledger.roofline import DTYPE_BYTES
 
 from .cost import product_shape
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+NAME = "rmsnorm_matmul"
+PRODUCTS = {"cuda_normed": gemm_config.CUDA, "normed_few_rows": gemm_config.FEW_ROWS, "normed_residues": RESIDUES}
+"""Variant -> that of its product."""
+
 _THREADS = 256
 _MOST_VECTORS = 8
 """Loads of 16 bytes of a row, and of the gain, that a thread keeps in registers."""
 
-_PRODUCT = ClusterGemm(name="rmsnorm_matmul", source=partial(cuda_source, __name__, "product.cu"))
+PRODUCT = RuledGemm(
+    name=NAME,
+    dtypes=("fp16", "bf16"),
+    cluster=ClusterGemm(name=NAME, source=partial(cuda_source, __name__, "product.cu")),
+    few_rows=FewRows(NAME),
+    residues=Residues(NAME),
+)
+_OWN = {"block_b": "block_m", "block_o": "block_n"}
+"""Keys that have another name in configurations of the product."""
+
+_SHARED = (
+    "block_k", "num_warps", "num_stages", "tma", "cluster_m", "cluster_n", "split_k", "stream_k", "swap_ab", "pdl",
+)  # fmt: skip
 
 
 def product_settings(config: Settings, n_rows: int, sms: int) -> dict[str, Any]:
-    """Return a configuration with the keys of the cluster GEMM. n_rows: of x. sms: of the chip. Raises: InputError."""
-    configs.check_positive("rmsnorm_matmul", config, "cluster_m", "block_b")
-    shared = ("block_k", "num_warps", "num_stages", "tma", "cluster_m", "cluster_n", "split_k", "stream_k", "swap_ab")
+    """Return a configuration with the keys of the product. n_rows: of x. sms: of the chip. Raises: InputError."""
+    configs.check_positive(NAME, config, "cluster_m", "block_b")
     made = {
-        **{key: config[key] for key in (*shared, "pdl")}, "block_m": config["block_b"], "block_n": config["block_o"],
-        "subtiles": 1, "variant": gemm_config.CUDA,
-        "programs": gemm_config.resident((config["cluster_m"], config["cluster_n"]), sms),
+        **{key: config[key] for key in _SHARED}, **{theirs: config[own] for own, theirs in _OWN.items()},
+        "subtiles": 1, "variant": PRODUCTS[config["variant"]], "programs": sms, "group_m": 1,
     }  # fmt: skip
+    if config["variant"] != "cuda_normed":
+        return made
+    made["programs"] = gemm_config.resident((config["cluster_m"], config["cluster_n"]), sms)
     return {**made, "group_m": gemm_config.group_rows(made, {"M": n_rows})}
 
 
-def normalise_ahead(shape: Shape, dtype: Dtype) -> AheadCuda:
-    """Return the launch that normalises the rows. shape: B and H of it are read."""
-    vectors = min(ceil_div(shape["H"], 8 * _THREADS), _MOST_VECTORS)
-    source = cuda_source(
-        __name__,
-        "normalise.cu",
-        entry="rmsnorm_matmul_normalise",
-        defines={"VECTORS": vectors, "BF16": int(dtype == "bf16")},
-    )
-    return AheadCuda(source, programs=shape["B"], threads=_THREADS, shared_bytes=0)
+def own_settings(product: Settings) -> dict[str, Any]:
+    """Return the keys of a configuration that are the product's, and the variant; KeyError where no variant has it."""
+    variant = {theirs: own for own, theirs in PRODUCTS.items()}[product["variant"]]
+    named = {own: product[theirs] for own, theirs in _OWN.items()}
+    return {"variant": variant, **named, **{key: product[key] for key in _SHARED}}
+
+
+def normalise_ahead(shape: Shape, dtype: Dtype, *, classes: int = 1) -> AheadCuda:
+    """Return the launch that normalises the rows. shape: B and H of it are read. classes: of normalise_ragged.cu."""
+    bf16 = {"BF16": int(dtype == "bf16")}
+    if classes > 1 or shape["H"] % 8:
+        source, defines = "normalise_ragged.cu", {"CLASSES": classes, **bf16}
+    else:
+        source, defines = "normalise.cu", {"VECTORS": min(ceil_div(shape["H"], 8 * _THREADS), _MOST_VECTORS), **bf16}
+    made = cuda_source(__name__, source, entry="rmsnorm_matmul_normalise", defines=defines)
+    return AheadCuda(made, programs=shape["B"], threads=_THREADS, shared_bytes=0)
 
 
 def prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Settings, eps: float) -> Launch:
-    """Allocate the normalised rows and return both launches."""
-    import torch
-
+    """Allocate the normalised rows and return the launches."""
     x, weight = inputs["x"], inputs["weight"]
-    (n_rows, n_inner), dtype, target = x.shape, dtype_name(x, "rmsnorm_matmul"), device_target(x)
+    (n_rows, n_inner), dtype, target = x.shape, dtype_name(x, NAME), device_target(x)
     settings, shape = product_settings(config, n_rows, target.sms), {"M": n_rows, "N": weight.shape[1], "K": n_inner}
     # The configuration may be of a chip with more SMs, on which each CTA has one tile.
-    _PRODUCT.check(settings, shape, dtype, target)
-    normed = torch.empty_like(x)
-    ahead = normalise_ahead({"B": n_rows, "H": n_inner}, dtype)
-    rows = prepare_ahead(ahead, [x, inputs["gain"], normed, n_inner, float(eps)], overlap=bool(config["pdl"]))
-    product = _PRODUCT.prepare(normed, weight, out, settings, dtype=dtype, bias=None, scale=None)
+    PRODUCT.check_config(settings, shape, dtype, target)
+    classes, in_row = 1, n_inner
+    if config["variant"] == "normed_residues":
+        classes, in_row = classes_of(shape["N"]), in_class(shape)
+    elif config["variant"] == "cuda_normed":
+        in_row = pad_rows.padded(n_inner, x.element_size())
+    normed = x.new_empty((n_rows, classes * in_row))
+    ahead = normalise_ahead({"B": n_rows, "H": n_inner}, dtype, classes=classes)
+    sizes = [n_inner] if classes == 1 and n_inner % 8 == 0 else [n_inner, in_row]
+    early = bool(config["pdl"])
+    rows = prepare_ahead(ahead, [x, inputs["gain"], normed, *sizes, float(eps)], overlap=early)
+    if config["variant"] == "normed_residues":
+        return _in_turn(rows, PRODUCT.residues.prepare_gathered(normed, weight, out, settings, dtype))
+    copy = None
+    if config["variant"] == "cuda_normed":
+        (weight,), copy = pad_rows.pad_rows((weight,), overlap=early)
+    product = PRODUCT.prepare({"a": normed[:, :n_inner], "b": weight}, out, settings)
+    return _in_turn(*([copy] if copy else []), rows, product)
 
+
+def _in_turn(*launches: Launch) -> Launch:
     def launch() -> None:
-        rows()
-        product()
+        for one in launches:
+            one()
 
     return launch
 
@@ -83,18 +123,19 @@ def prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Settings, eps: fl
 def ahead(config: Settings, shape: Shape, dtype: Dtype, target: str) -> AheadCuda:
     """Return the CUDA C++ of the product and how it is launched."""
     settings = product_settings(config, shape["B"], sms_of(target))
-    return _PRODUCT.ahead(settings, product_shape(shape), dtype)
+    made = PRODUCT.ahead(settings, product_shape(shape), dtype, target)
+    assert isinstance(made, AheadCuda)
+    return made
 
 
-def shared_bytes(config: Settings, dtype: Dtype, n_inner: int) -> int:
+def shared_bytes(config: Settings, shape: Shape, dtype: Dtype) -> int:
     """Return the shared memory of a CTA of the product, in bytes."""
-    element = DTYPE_BYTES[dtype]
-    return gemm_config.shared_bytes(product_settings(config, 1, 1), element, element)
+    return PRODUCT.shared_bytes(product_settings(config, 1, 1), dtype, shape["O"])
 
 
 def problems(config: Settings, shape: Shape, target: str) -> Iterator[str]:
     """Yield what is wrong with a configuration: what the cluster GEMM refuses."""
     try:
-        _PRODUCT.check(product_settings(config, shape["B"], sms_of(target)), product_shape(shape), "fp16", target)
+        PRODUCT.check_config(product_settings(config, shape["B"], sms_of(target)), product_shape(shape), "fp16", target)
     except InputError as error:
         yield str(error).removeprefix("rmsnorm_matmul: ")

@@ -93,7 +93,7 @@ def epilogue_bytes(config: Settings) -> int:
     return int(4 * (groups(config) - 1) * block_b * block_o + received + 512 * config["num_warps"])
 
 
-def shared_bytes(config: Settings, dtype: Dtype, n_inner: int) -> int:
+def shared_bytes(config: Settings, shape: Shape, dtype: Dtype) -> int:
     """Return the shared memory of a CTA, in bytes: all stages, and all of the gain that the CTA needs."""
     element, block_k, split_k = DTYPE_BYTES[dtype], config["block_k"], config["split_k"]
     weight_stage, x_stage = element * block_k * config["block_o"], element * block_k * config["block_b"]
@@ -102,7 +102,7 @@ def shared_bytes(config: Settings, dtype: Dtype, n_inner: int) -> int:
     received = 4 * 64 * (split_k - 1) * own if config["block_o"] == 64 else 0
     squares = 4 * (split_k * own + config["block_b"] * local_square_warps(config))
     stages = config["num_stages"] * (weight_stage + 16) + x_stages(config) * x_stage + config["x_stages"] * 16
-    gain = ceil_div(ceil_div(n_inner, block_k), split_k) * 128
+    gain = ceil_div(ceil_div(shape["H"], block_k), split_k) * 128
     return int(ceil_div(stages + received + 48 + squares, 128) * 128 + gain)
 
 
@@ -132,7 +132,7 @@ def ahead(config: Settings, shape: Shape, dtype: Dtype, target: str) -> AheadCud
         _source(config, dtype),
         programs=tiles * config["split_k"],
         threads=32 * warps,
-        shared_bytes=shared_bytes(config, dtype, shape["H"]),
+        shared_bytes=shared_bytes(config, shape, dtype),
     )
 
 

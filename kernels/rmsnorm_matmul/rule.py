@@ -1,37 +1,72 @@
 """Launch rule: the variant and the tile of a shape.
 
-On sm_90 the cheapest configuration that cost.py predicts, or one that was tuned for the shape; otherwise the generic
-variant with a tile from a table, which on sm_90 was measured on an H200 with cold weights, and elsewhere chosen to fit
-in shared memory.
+On sm_90 the cheapest configuration that cost.py predicts, or one that was tuned for the shape; where rows are
+unaligned, normalised rows and matmul's choice for what is left. Otherwise the generic variant with a tile from a table,
+which on sm_90 was measured on an H200 with cold weights, and elsewhere chosen to fit in shared memory.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 
+from ledger.kernels.common import pad_rows
 from ledger.kernels.common.configs import Settings, check_tuned
 from ledger.kernels.common.targets import SHARED_BYTES, TMA_ALIGNMENT, TMA_TARGETS, ceil_div, sms_of, warps_on
 from ledger.operations import Shape
 from ledger.records import Dtype
 from ledger.roofline import DTYPE_BYTES
 
-from .search import Config, chosen
+from .cost import product_shape
+from .normed import PRODUCT, PRODUCTS, own_settings
+from .search import Config, cheapest_normed, chosen, normed_configs
 from .variants import NAME, NEUTRAL, shared_bytes
 from .warp_specialised import MAX_SPLITS
 
 
 def config_for(shape: Shape, dtype: Dtype, target: str) -> Config:
     """Return the launch configuration of a shape. Raises: InputError for a target without one."""
-    element = DTYPE_BYTES[dtype]
-    aligned = all(shape[key] * element % TMA_ALIGNMENT == 0 for key in ("H", "O"))
-    if target != "sm_90" or element != 2 or not aligned:
-        return generic_config(shape, dtype, target)
-    config = chosen(shape, dtype, sms_of(target))
-    return generic_config(shape, dtype, target) if config is None else config
+    generic = generic_config(shape, dtype, target)
+    if target != "sm_90" or DTYPE_BYTES[dtype] != 2:
+        return generic
+    if not is_unaligned(shape, dtype):
+        return chosen(shape, dtype, sms_of(target)) or generic
+    seen = _seen(shape, dtype)
+    if _is_aligned(shape["O"], dtype):
+        return cheapest_normed(seen, dtype, sms_of(target)) or generic
+    # Of few steps Triton's product is the fastest.
+    return next(_of_products([PRODUCT.config(product_shape(seen), dtype, target)]), generic)
 
 
-def _fits(config: Settings, dtype: Dtype, n_inner: int, target: str = "sm_90") -> bool:
-    return shared_bytes(config, dtype, n_inner) <= SHARED_BYTES[target]
+def is_unaligned(shape: Shape, dtype: Dtype) -> bool:
+    """Tell whether rows of x or of the weights are no multiple of 16 bytes."""
+    return not all(_is_aligned(shape[key], dtype) for key in ("H", "O"))
+
+
+def unaligned_configs(shape: Shape, dtype: Dtype, target: str) -> Iterator[Config]:
+    """Yield configurations of unaligned rows that may be worth timing, on sm_90."""
+    seen = _seen(shape, dtype)
+    if _is_aligned(shape["O"], dtype):
+        yield from normed_configs(seen, dtype, sms_of(target))
+    else:
+        yield from _of_products(one.config for one in PRODUCT.candidates(product_shape(seen), dtype, target))
+
+
+def _is_aligned(columns: int, dtype: Dtype) -> bool:
+    return columns * DTYPE_BYTES[dtype] % TMA_ALIGNMENT == 0
+
+
+def _seen(shape: Shape, dtype: Dtype) -> Shape:
+    """Return a shape with the pitch of the normalised rows."""
+    return {**shape, "H": pad_rows.padded(shape["H"], DTYPE_BYTES[dtype])}
+
+
+def _of_products(products: Iterable[Settings]) -> Iterator[Config]:
+    """Yield the configurations with these of the product, of those for which there is a variant."""
+    for product in products:
+        if product["variant"] in PRODUCTS.values():
+            own = own_settings(product)
+            yield {**own, **NEUTRAL[own["variant"]], "pdl": 1}
 
 
 # Generic
@@ -90,7 +125,7 @@ def generic_config(shape: Shape, dtype: Dtype, target: str) -> Config:
         "tma": int(target in TMA_TARGETS and o * DTYPE_BYTES[dtype] % TMA_ALIGNMENT == 0),
         **NEUTRAL["generic"],
     }
-    while num_stages > 1 and not _fits(config, dtype, h, target):
+    while num_stages > 1 and shared_bytes(config, shape, dtype) > SHARED_BYTES[target]:
         num_stages -= 1
         config["num_stages"] = num_stages
     return config

@@ -120,7 +120,7 @@ def normed_config(frame: Frame, shape: Shape, dtype: Dtype, sms: int) -> Config 
         **{key: of_product[key] for key in _OF_PRODUCT}, **NEUTRAL["cuda_normed"],
     }  # fmt: skip
     stages = ({**config, "num_stages": n} for n in range(config["num_stages"], 1, -1))
-    return next((one for one in stages if _fits(one, dtype, shape["H"])), None)
+    return next((one for one in stages if _fits(one, shape, dtype)), None)
 
 
 def frame_of(config: Settings) -> Frame:
@@ -152,7 +152,7 @@ def predicted_s(config: Config, shape: Shape, dtype: Dtype, *, rates: Rates = RA
     if config["variant"] == "cuda_normed":
         return normed_s(frame_of(config), shape, dtype, rates.slots[1])
     tile = tile_of(config)
-    resident = resident_ctas(tile, shared_bytes(config, dtype, shape["H"]))
+    resident = resident_ctas(tile, shared_bytes(config, shape, dtype))
     return chain_s(tile, shape, dtype, resident, rates=rates)
 
 
@@ -226,11 +226,11 @@ def staged(tile: Tile, shape: Shape, dtype: Dtype) -> Config | None:
         steps = ceil_div(ceil_div(shape["H"], tile.block_k), tile.split_k)
         most = max(2, min(steps, _MOST_WARP_SPECIALISED_STAGES))
     stages = ({**config, "num_stages": n} for n in range(most, 1, -1))
-    return next((one for one in stages if _fits(one, dtype, shape["H"])), None)
+    return next((one for one in stages if _fits(one, shape, dtype)), None)
 
 
-def _fits(config: Settings, dtype: Dtype, n_inner: int) -> bool:
-    return shared_bytes(config, dtype, n_inner) <= SHARED_BYTES["sm_90"]
+def _fits(config: Settings, shape: Shape, dtype: Dtype) -> bool:
+    return shared_bytes(config, shape, dtype) <= SHARED_BYTES["sm_90"]
 
 
 def ping_pong_stages(config: Settings, shape: Shape, dtype: Dtype, *, shared: bool) -> Config | None:
@@ -238,8 +238,8 @@ def ping_pong_stages(config: Settings, shape: Shape, dtype: Dtype, *, shared: bo
 
     shared: whether x shares the stages of the weights.
     """
-    h, groups, multiple = shape["H"], ping_pong.groups(config), ping_pong.stage_multiple(config)
-    steps = ceil_div(ceil_div(h, config["block_k"]), config["split_k"])
+    groups, multiple = ping_pong.groups(config), ping_pong.stage_multiple(config)
+    steps = ceil_div(ceil_div(shape["H"], config["block_k"]), config["split_k"])
     config = {**config, "cluster_m": ping_pong.paired_rows(config, shape["B"])}
     # Measured: more stages of x cost stages of the weights, most where two CTAs share these, which then come later.
     most = 8 if config["cluster_m"] > 1 else 12
@@ -256,7 +256,7 @@ def ping_pong_stages(config: Settings, shape: Shape, dtype: Dtype, *, shared: bo
         return x < least or ping_pong.stage_bytes(filled) < ping_pong.epilogue_bytes(filled)
 
     def fits(weights: int, x: int) -> bool:
-        return _fits(staged(weights, x), dtype, h)
+        return _fits(staged(weights, x), shape, dtype)
 
     weights = x = multiple
     more = 1 if shared else multiple

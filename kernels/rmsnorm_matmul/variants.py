@@ -2,8 +2,8 @@
 
 A configuration has these keys, all of them in every variant:
 
-    variant             generic (Triton), warp_specialised (Gluon), cuda_cooperative, cuda_ping_pong and cuda_normed
-                        (CUDA C++)
+    variant             generic (Triton), warp_specialised (Gluon); in CUDA C++ cuda_cooperative, cuda_ping_pong, and
+                        in two launches cuda_normed, normed_few_rows and normed_residues (normed.py)
     block_b, block_o    the tile of the result
     block_k             inner positions of a K step
     split_k             CTAs that divide a tile's inner dimension; in CUDA C++ they are a cluster
@@ -16,7 +16,7 @@ A configuration has these keys, all of them in every variant:
     num_stages          stages of the weights
     x_stages            stages of x; 0: x shares the stages of the weights
     scaling_warpgroups  warpgroups that multiply x by the gain (warp_specialised; otherwise 0)
-    tma                 whether the weights are loaded by TMA; 1 but in generic
+    tma                 whether the weights are loaded by TMA; 1 but in generic and normed_few_rows
     pdl                 programmatic dependent launch; 0 in generic
 """
 
@@ -45,7 +45,7 @@ VARIANTS: dict[str, Any] = {
     "warp_specialised": warp_specialised,
     "cuda_cooperative": cooperative,
     "cuda_ping_pong": ping_pong,
-    "cuda_normed": normed,
+    **dict.fromkeys(normed.PRODUCTS, normed),
 }
 CONFIG_KEYS = (
     "variant", "block_b", "block_o", "block_k", "split_k", "cluster_m", "cluster_n", "swap_ab", "stream_k", "num_warps",
@@ -53,7 +53,7 @@ CONFIG_KEYS = (
 )  # fmt: skip
 
 _POWERS = (("block_b", 8, 256), ("block_o", 16, 256), ("block_k", 16, 256), ("num_warps", 1, 16))
-_OWN_TILES = {"cuda_ping_pong": 1, "cuda_normed": len(_POWERS)}
+_OWN_TILES = {"cuda_ping_pong": 1, **dict.fromkeys(normed.PRODUCTS, len(_POWERS))}
 """Variant -> how many of these its own check covers, since other values are right."""
 
 _ALONE = {"cluster_n": 1, "swap_ab": 0, "stream_k": 0}
@@ -63,6 +63,8 @@ NEUTRAL: dict[str, dict[str, int]] = {
     "cuda_cooperative": {"cluster_m": 1, **_ALONE, "block_k": 64, "x_stages": 0, "scaling_warpgroups": 0, "tma": 1},
     "cuda_ping_pong": {**_ALONE, "block_k": 64, "scaling_warpgroups": 0, "tma": 1},
     "cuda_normed": {"block_k": 64, "x_stages": 0, "scaling_warpgroups": 0, "tma": 1},
+    "normed_few_rows": {"cluster_m": 1, **_ALONE, "block_k": 64, "x_stages": 0, "scaling_warpgroups": 0, "tma": 0},
+    "normed_residues": {"cluster_m": 1, **_ALONE, "block_k": 64, "x_stages": 0, "scaling_warpgroups": 0, "tma": 1},
 }
 """Variant -> the values of keys that it fixes."""
 
@@ -85,9 +87,9 @@ def ahead(config: Settings, shape: Shape, dtype: Dtype, target: str) -> Ahead | 
     return made
 
 
-def shared_bytes(config: Settings, dtype: Dtype, n_inner: int) -> int:
+def shared_bytes(config: Settings, shape: Shape, dtype: Dtype) -> int:
     """Return an upper bound of the shared memory of a CTA, in bytes; the CUDA C++ holds all of the gain."""
-    return int(VARIANTS[config["variant"]].shared_bytes(config, dtype, n_inner))
+    return int(VARIANTS[config["variant"]].shared_bytes(config, shape, dtype))
 
 
 def check_config(config: Settings, shape: Shape, dtype: Dtype, target: str) -> None:
@@ -99,13 +101,15 @@ def check_config(config: Settings, shape: Shape, dtype: Dtype, target: str) -> N
         raise InputError(f"{NAME}: {problem}")
     configs.check_powers(NAME, config, _POWERS[_OWN_TILES.get(config["variant"], 0) :])
     steps = ceil_div(shape["H"], config["block_k"])
-    if not 1 <= config["split_k"] <= steps:
+    if config["variant"] not in normed.PRODUCTS and not 1 <= config["split_k"] <= steps:
         raise InputError(f"{NAME}: split_k is {config['split_k']}; expected 1 to the {steps} steps of block_k in H")
     configs.check_wgmma(NAME, config, target, rows="block_o")
     configs.check_ranges(NAME, config, (("num_stages", 1, 32),))
-    configs.check_tma(NAME, config, target, rows={"O": shape["O"]}, size=DTYPE_BYTES[dtype], of=dtype)
+    # Unaligned weights of the variants in two launches are copied, or read by classes of rows.
+    rows = {} if config["variant"] in normed.PRODUCTS else {"O": shape["O"]}
+    configs.check_tma(NAME, config, target, rows=rows, size=DTYPE_BYTES[dtype], of=dtype)
     configs.check_together(NAME, together(config, shape["B"]), target)
-    configs.check_shared(NAME, shared_bytes(config, dtype, shape["H"]), target, smaller="block_k")
+    configs.check_shared(NAME, shared_bytes(config, shape, dtype), target, smaller="block_k")
 
 
 def together(config: Settings, n_rows: int) -> int:
@@ -125,7 +129,7 @@ def _problems(config: Settings, shape: Shape, dtype: Dtype, target: str) -> Iter
     if variant != "generic":
         if target != "sm_90" or DTYPE_BYTES[dtype] != 2:
             yield f"variant is {variant} on {target} in {dtype}; expected sm_90 and fp16 or bf16"
-        if shape["H"] * DTYPE_BYTES[dtype] % TMA_ALIGNMENT:
+        if variant not in normed.PRODUCTS and shape["H"] * DTYPE_BYTES[dtype] % TMA_ALIGNMENT:
             yield f"variant is {variant} with H={shape['H']}; expected a multiple of 8"
         if config["num_stages"] < 2:
             yield f"num_stages is {config['num_stages']} with variant {variant}; expected at least 2"

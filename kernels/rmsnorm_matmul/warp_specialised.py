@@ -326,7 +326,7 @@ def _options(config: Settings) -> dict[str, int]:
     return {"num_warps": config["num_warps"], "maxnreg": registers, "launch_pdl": bool(config["pdl"])}
 
 
-def shared_bytes(config: Settings, dtype: Dtype, n_inner: int) -> int:
+def shared_bytes(config: Settings, shape: Shape, dtype: Dtype) -> int:
     """Return an upper bound of the shared memory of a CTA, in bytes."""
     element, block_b, block_k = DTYPE_BYTES[dtype], config["block_b"], config["block_k"]
     x_stage = element * block_k * (block_b + 1) + 24

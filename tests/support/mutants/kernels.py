@@ -80,6 +80,7 @@ MUTANTS: tuple[Mutant, ...] = (
 _COOPERATIVE = partial(Mutant, "rmsnorm_matmul", file="rmsnorm_matmul/cooperative.cu")
 _PING_PONG = partial(Mutant, "rmsnorm_matmul", file="rmsnorm_matmul/ping_pong.cu")
 _NORMALISE = partial(Mutant, "rmsnorm_matmul", file="rmsnorm_matmul/normalise.cu")
+_RAGGED = partial(Mutant, "rmsnorm_matmul", file="rmsnorm_matmul/normalise_ragged.cu")
 _MATMUL = partial(Mutant, "matmul", file="common/cluster_gemm_kernel.cuh")
 _GEMM = partial(Mutant, "matmul", file="common/cluster_gemm.cuh")
 _MLA = partial(Mutant, "mla_decode", file="mla_decode/cluster.cu")
@@ -150,6 +151,11 @@ CLUSTER_MUTANTS: tuple[Mutant, ...] = (
            "for (int at = from + VECTORS * THREADS; at < vectors; at += THREADS)\n        out[at]",
            "for (int at = vectors; at < vectors; at += THREADS)\n        out[at]"),
     _NORMALISE("normed_first_row_alone", "(const uint4*)x + (i64)row * vectors", "(const uint4*)x"),
+    _RAGGED("normed_ragged_dropped_gain", " * low(__ldg(gain + column))", ""),
+    _RAGGED("normed_ragged_unscaled", "rsqrtf(sum / n_inner + eps)", "1.f"),
+    _RAGGED("normed_ragged_forgets_a_warp", "for (int w = 0; w < WARPS; ++w)", "for (int w = 1; w < WARPS; ++w)"),
+    _RAGGED("normed_ragged_in_order", "at * CLASSES + of_class", "of_class * in_class + at"),
+    _RAGGED("normed_ragged_first_row_alone", "x + (i64)blockIdx.x * n_inner", "x"),
     _GEMM("cluster_stores_behind_the_last_column", "if (col + 1 < n_cols) to[1]", "to[1]"),
     _MATMUL("cluster_stores_the_first_row_alone",
            "row + h, at, n_cols, buffer, h, lane", "row, at, n_cols, buffer, 0, lane"),

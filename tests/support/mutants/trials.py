@@ -235,6 +235,33 @@ def cluster_trials(dtype: str) -> tuple[Trial, ...]:
         Trial({"B": 59, "H": 1000, "O": 328}, dtype, {**short, "swap_ab": 0, "block_b": 64, "num_warps": 4, "pdl": 0}),
         Trial({"B": 700, "H": 2120, "O": 264}, dtype, {**short, **pair, "swap_ab": 0, "block_b": 128, "num_stages": 5}),
         Trial({"B": 65, "H": 104, "O": 64}, dtype, {**short, "block_b": 80, "num_stages": 7}, scale=256.0),
+        *_unaligned_trials(dtype, normed, swapped),
+    )
+
+
+def _unaligned_trials(dtype: str, normed: dict[str, Any], swapped: dict[str, Any]) -> tuple[Trial, ...]:
+    """Return trials whose rows of x, or of the weights, or both are unaligned: copies, few rows, classes of rows."""
+    few = {
+        **normed, "variant": "normed_few_rows", "block_b": 8, "block_o": 64, "num_warps": 8, "num_stages": 3, "tma": 0,
+    }  # fmt: skip
+    wide = {**normed, "variant": "normed_residues", "block_b": 128, "block_o": 128, "num_stages": 2}
+    narrow = {**wide, "block_o": 64, "num_warps": 4}
+    return (
+        Trial({"B": 123, "H": 1001, "O": 331}, dtype, normed),
+        Trial({"B": 70, "H": 9001, "O": 520}, dtype, {**normed, "block_b": 64, "num_warps": 4}),
+        Trial({"B": 59, "H": 1003, "O": 328}, dtype, {**swapped, "block_b": 64, "block_o": 64, "num_warps": 4}),
+        Trial({"B": 300, "H": 1032, "O": 1158}, dtype, {**swapped, "cluster_m": 2, "block_b": 104, "pdl": 0}),
+        Trial({"B": 1, "H": 1, "O": 1}, dtype, few),
+        Trial({"B": 5, "H": 131, "O": 70}, dtype, {**few, "pdl": 0}),
+        Trial({"B": 57, "H": 777, "O": 1003}, dtype, {**few, "block_b": 64, "split_k": 2, "num_stages": 4}),
+        Trial({"B": 8, "H": 4096, "O": 67}, dtype, {**few, "split_k": 8}),
+        Trial({"B": 1, "H": 8, "O": 3}, dtype, {**narrow, "block_b": 8}),
+        Trial({"B": 13, "H": 200, "O": 131}, dtype, {**wide, "block_b": 16, "split_k": 2, "pdl": 0}),
+        Trial({"B": 64, "H": 398, "O": 68}, dtype, {**wide, "block_b": 64, "split_k": 4}),
+        Trial({"B": 128, "H": 1000, "O": 190}, dtype, {**wide, "split_k": 2}),
+        Trial({"B": 130, "H": 513, "O": 70}, dtype, {**narrow, "block_b": 48, "split_k": 3, "num_stages": 3}),
+        Trial({"B": 65, "H": 103, "O": 67}, dtype, {**wide, "block_b": 72}, scale=256.0),
+        Trial({"B": 65, "H": 203, "O": 129}, dtype, {**few, "block_b": 72}, scale=2.0**-10),
     )
 
 
