@@ -21,6 +21,7 @@ from ledger.roofline import DTYPE_BYTES
 from . import attention_cuda, configs
 from .attention_device import attention_kernel, attention_warp_specialised
 from .attention_family import WIDEST_UNIT, Family, scale_log2, sdpa_baselines, sdpa_cpu
+from .decode import check_splits, counted_workspaces
 from .launches import constants_of, options_of
 from .plans import CudaPlan, Operand, Plan, Workspace
 from .targets import SHARED_BYTES, TMA_ALIGNMENT, TMA_TARGETS, ceil_div, sms_of
@@ -28,7 +29,7 @@ from .targets import SHARED_BYTES, TMA_ALIGNMENT, TMA_TARGETS, ceil_div, sms_of
 if TYPE_CHECKING:
     from torch import Tensor
 
-KEYS = ("block_m", "block_n", "num_warps", "num_stages", "tma", "variant", "programs", "pingpong")
+KEYS = ("block_m", "block_n", "num_warps", "num_stages", "splits", "tma", "variant", "programs", "pingpong")
 VARIANTS = ("generic", "warp_specialised", "cuda")
 
 CASES: tuple[Shape, ...] = (
@@ -69,6 +70,7 @@ _FIXED = {
 # Bytes of keys and values that are in use at one time: about half of L2.
 _L2_SHARE = 32 << 20
 _REFERENCE_ROWS = 4096
+_MOST_SPLITS = 16
 
 
 def block_d(shape: Shape) -> int:
@@ -166,7 +168,7 @@ class Attention:
         variant, block_n, stages = _SPECIALISED[block_d(shape)]
         return {
             **generic, "block_n": block_n, **_FIXED[variant], "num_stages": stages, "variant": variant,
-            "programs": sms_of(target), "pingpong": int(self.pingpong and variant == "warp_specialised"),
+            "programs": sms_of(target), "pingpong": int(self.pingpong and block_d(shape) == 128),
         }  # fmt: skip
 
     def generic_config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
@@ -179,7 +181,7 @@ class Attention:
             # Rows loaded element by element need registers for their addresses: other tiles spill.
             block_m, block_n, num_warps, num_stages = 32, 32 if shape["D"] <= 128 else 16, 8, 1
         tma = int(target in TMA_TARGETS and aligned)
-        values = (block_m, block_n, num_warps, num_stages, tma, VARIANTS[0], 0, 0)
+        values = (block_m, block_n, num_warps, num_stages, 1, tma, VARIANTS[0], 0, 0)
         config: dict[str, Any] = dict(zip(KEYS, values, strict=True))
         while shared_bytes(config, shape, dtype) > SHARED_BYTES[target]:
             if config["num_stages"] > 1:
@@ -215,6 +217,13 @@ class Attention:
                 raise InputError(
                     f"{self.name}: programs and pingpong are not for the generic variant; expected 0 and 0"
                 )
+            check_splits(self.name, config, shape["S"], most=_MOST_SPLITS, step="block_n")
+            if config["splits"] > 1 and config["block_m"] > config["block_n"]:
+                # Of the keys of a split a query might see none.
+                raise InputError(
+                    f"{self.name}: block_m is {config['block_m']} with {config['splits']} splits; expected at most "
+                    f"block_n, {config['block_n']}"
+                )
             return
         fixed, columns = _FIXED[variant], [width for width, (one, *_) in _SPECIALISED.items() if one == variant]
         if any(config[key] != value for key, value in fixed.items()) or block_d(shape) not in columns:
@@ -223,9 +232,14 @@ class Attention:
                 f"{columns[-1]}, {', '.join(f'{key} {value}' for key, value in fixed.items())}"
             )
         orders = (0,) if variant == "cuda" else (0, 1)
-        if config["num_stages"] < 3 or config["programs"] < 1 or config["pingpong"] not in orders:
+        if (
+            config["num_stages"] < 3
+            or config["splits"] != 1
+            or config["programs"] < 1
+            or config["pingpong"] not in orders
+        ):
             raise InputError(
-                f"{self.name}: variant is {variant}; expected 3 stages or more, programs from 1 and pingpong "
+                f"{self.name}: variant is {variant}; expected 3 stages or more, splits 1, programs from 1 and pingpong "
                 f"{' or '.join(map(str, orders))}"
             )
 
@@ -257,13 +271,15 @@ class Attention:
         unit = math.gcd(shape["D"], WIDEST_UNIT)
         return Plan(
             function=attention_kernel,
-            grid=(heads, blocks),
+            grid=(heads, blocks, config["splits"]),
             operands=operands,
-            workspaces={},
+            workspaces=counted_workspaces(
+                tiles=heads * blocks, splits=config["splits"], rows=config["block_m"], columns=block_d(shape)
+            ),
             sizes={"n_rows": shape["S"], "n_units": shape["D"] // unit, "scale_log2": scale_log2(shape["D"])},
             constants={
                 "UNIT": unit, "GROUP": group, **constants_of(config, "block_m", "block_n"), "BLOCK_D": block_d(shape),
-                "CAUSAL": int(self.causal), "TMA": config["tma"],
+                "SPLITS": config["splits"], "CAUSAL": int(self.causal), "TMA": config["tma"],
             },
             options=options_of(config),
         )  # fmt: skip

@@ -9,6 +9,7 @@ warp loads and two warpgroups each overlap the product of one tile with the soft
 
 from __future__ import annotations
 
+from .decode_device import arrives_last, store_stats
 from .device import async_load, async_store, gl, gluon, hopper, tl, triton
 
 
@@ -73,6 +74,9 @@ def attention_kernel(
     k,
     v,
     y,
+    partial_ptr,
+    stats_ptr,
+    arrivals_ptr,
     n_rows,
     n_units,
     scale_log2,
@@ -81,12 +85,14 @@ def attention_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
+    SPLITS: tl.constexpr,
     CAUSAL: tl.constexpr,
     TMA: tl.constexpr,
 ):
     n_dims = n_units * UNIT
     head = tl.program_id(0)
     kv_head = head // GROUP
+    split = tl.program_id(2)
     block = tl.program_id(1)
     if CAUSAL:
         # The last queries see the most keys; they start first, so that short programs fill the last wave.
@@ -101,8 +107,14 @@ def attention_kernel(
     # Whole tiles that every query of the block sees need no mask.
     end = tl.minimum(row + BLOCK_M, n_rows) if CAUSAL else n_rows
     plain = (row if CAUSAL else n_rows) // BLOCK_N * BLOCK_N
+    begin = 0
+    if SPLITS > 1:
+        tiles = tl.cdiv(end, BLOCK_N)
+        begin = split * tiles // SPLITS * BLOCK_N
+        end = tl.minimum((split + 1) * tiles // SPLITS * BLOCK_N, end)
+        plain = tl.minimum(tl.maximum(plain, begin), end)
     acc, total, maximum = _attend(
-        acc, total, maximum, q_tile, k, v, kv_head, 0, plain, query_rows, n_rows, n_dims, scale_log2,
+        acc, total, maximum, q_tile, k, v, kv_head, begin, plain, query_rows, n_rows, n_dims, scale_log2,
         BLOCK_N, BLOCK_D, False, CAUSAL, TMA,
     )  # fmt: skip
     if plain < end:
@@ -110,6 +122,30 @@ def attention_kernel(
             acc, total, maximum, q_tile, k, v, kv_head, plain, end, query_rows, n_rows, n_dims, scale_log2,
             BLOCK_N, BLOCK_D, True, CAUSAL, TMA,
         )  # fmt: skip
+
+    if SPLITS > 1:
+        tile = head * tl.num_programs(1) + block
+        slot = tile.to(tl.int64) * SPLITS
+        rows = tl.arange(0, BLOCK_M)
+        in_slot = rows[:, None] * BLOCK_D + tl.arange(0, BLOCK_D)[None, :]
+        tl.store(partial_ptr + (slot + split) * (BLOCK_M * BLOCK_D) + in_slot, acc)
+        store_stats(stats_ptr, slot + split, rows, maximum, total, rows < BLOCK_M, BLOCK_M)
+        if not arrives_last(arrivals_ptr, tile, SPLITS):
+            return
+        # The next launch needs a counter of 0; it starts after this one ends.
+        tl.store(arrivals_ptr + tile, 0)
+        stats = stats_ptr + slot * (2 * BLOCK_M) + rows
+        maximum = tl.load(stats, cache_modifier=".cg")
+        for part in tl.static_range(1, SPLITS):
+            maximum = tl.maximum(maximum, tl.load(stats + part * (2 * BLOCK_M), cache_modifier=".cg"))
+        total = tl.zeros((BLOCK_M,), dtype=tl.float32)
+        acc = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
+        for part in tl.static_range(SPLITS):
+            of_part = stats + part * (2 * BLOCK_M)
+            weight = tl.exp2(tl.load(of_part, cache_modifier=".cg") - maximum)
+            total += weight * tl.load(of_part + BLOCK_M, cache_modifier=".cg")
+            sums = tl.load(partial_ptr + (slot + part) * (BLOCK_M * BLOCK_D) + in_slot, cache_modifier=".cg")
+            acc += weight[:, None] * sums
 
     acc = acc / total[:, None]
     if TMA:
@@ -215,6 +251,9 @@ def _attend_half(
     o_rows: gl.constexpr = gl.SliceLayout(1, o_layout)
     one: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
     zeros = gl.zeros([HALF, BLOCK_N], gl.float32, s_layout)
+    # Tiles of keys, from the last, of which a query may see none or some; the first half may see none of the last.
+    MASKED: gl.constexpr = 2 * HALF // BLOCK_N if CAUSAL else 1
+    LOWEST: gl.constexpr = -1e30 if MASKED > 1 else -float("inf")
     turn = 0
     done = 0
     products = 0
@@ -244,13 +283,13 @@ def _attend_half(
         if CAUSAL:
             visible = visible & (at[None, :] <= (row + gl.arange(0, HALF, s_rows))[:, None])
         scores = gl.where(visible, scores, -float("inf"))
-        exponentials, maximum = _exponentials(scores, gl.full([HALF], -float("inf"), gl.float32, s_rows), scale_log2)
+        exponentials, maximum = _exponentials(scores, gl.full([HALF], LOWEST, gl.float32, s_rows), scale_log2)
         total = gl.sum(exponentials, axis=1)
         weights = gl.convert_layout(exponentials.to(y.dtype), p_layout)
         acc = gl.zeros([HALF, BLOCK_D], gl.float32, o_layout)
 
         hopper.mbarrier.wait(full.index(done % STAGES), done // STAGES & 1)
-        for _ in range(1, steps):
+        for i in range(1, steps):
             k_stage = done % STAGES
             v_stage = (done + 1) % STAGES
             if PINGPONG:
@@ -266,6 +305,11 @@ def _attend_half(
             # The product with the keys is done; that with the values runs beside the softmax.
             scores = hopper.warpgroup_mma_wait(1, deps=(pending,))
             hopper.mbarrier.arrive(empty.index(k_stage), count=1)
+            if MASKED > 1:  # noqa: SIM102 (known when it compiles)
+                if i < MASKED:
+                    keys_at = (steps - 1 - i) * BLOCK_N + gl.arange(0, BLOCK_N, gl.SliceLayout(0, s_layout))
+                    seen = keys_at[None, :] <= (row + gl.arange(0, HALF, s_rows))[:, None]
+                    scores = gl.where(seen, scores, -float("inf"))
             exponentials, new_maximum = _exponentials(scores, maximum, scale_log2)
             correction = gl.exp2(maximum - new_maximum)
             total = total * correction + gl.sum(exponentials, axis=1)

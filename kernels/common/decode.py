@@ -38,10 +38,13 @@ def polled_workspaces(*, rows: int, columns: int, splits: int, stats: int = 2) -
     }
 
 
-def check_splits(name: str, config: Mapping[str, Any], keys: int, *, most: int) -> None:
-    """Check that each split has a step of block_s keys. most: splits that the kernel can reduce. Raises: InputError."""
-    steps = ceil_div(keys, config["block_s"])
+def check_splits(name: str, config: Mapping[str, Any], keys: int, *, most: int, step: str = "block_s") -> None:
+    """Check that each split has a step of keys. most: splits that the kernel can reduce. step: the key of its length.
+
+    Raises: InputError.
+    """
+    steps = ceil_div(keys, config[step])
     if not 1 <= config["splits"] <= min(steps, most):
         raise InputError(
-            f"{name}: splits is {config['splits']}; expected 1 to {min(steps, most)}, the steps of block_s in S"
+            f"{name}: splits is {config['splits']}; expected 1 to {min(steps, most)}, the steps of {step} in S"
         )

@@ -56,8 +56,8 @@ def _empty(size: int) -> Any:
 
 
 def _flash(module: ModuleType, shape: Shape, seed: int, *, causal: bool = False) -> float:
-    """Return the largest error of blocks of 2·16 queries and 32 keys, three programs, two launches."""
-    heads, group, s, d, pingpong = (shape[key] for key in ("heads", "group", "S", "D", "pingpong"))
+    """Return the largest error of blocks of 2·16 queries and 32 or 16 keys, three programs, two launches."""
+    heads, group, s, d, keys, pingpong = (shape[key] for key in ("heads", "group", "S", "D", "keys", "pingpong"))
     random = np.random.default_rng(seed)
     q, k, v = (random.standard_normal((n, s, d)).astype(np.float16) for n in (heads, heads // group, heads // group))
     scores = np.einsum("hid,hjd->hij", q.astype(float), np.repeat(k, group, 0).astype(float)) / math.sqrt(d)
@@ -68,7 +68,7 @@ def _flash(module: ModuleType, shape: Shape, seed: int, *, causal: bool = False)
     fetched, worst = np.zeros(1, np.int32), 0.0
     for launch in range(2):
         y = np.full((heads, s, d), np.nan, np.float16)
-        operands = [Descriptor(a, [1, n, block_d]) for a, n in ((q, 16), (k, 32), (v, 32), (y, 16))]
+        operands = [Descriptor(a, [1, n, block_d]) for a, n in ((q, 16), (k, keys), (v, keys), (y, 16))]
         scale = np.float32(math.log2(math.e) / math.sqrt(d))
         sizes = (s, heads, 2, scale, group, int(causal), 9 if pingpong else 3, pingpong)
         programs = min(3, heads * -(-s // 32))
@@ -146,8 +146,8 @@ RUNS: dict[str, Callable[[ModuleType, Shape, int], float]] = {
     "decode_attention": _decode,
 }
 _FLASH = tuple(
-    {"heads": heads, "group": group, "S": s, "D": d, "pingpong": pingpong}
-    for pingpong in (0, 1)
+    {"heads": heads, "group": group, "S": s, "D": d, "keys": keys, "pingpong": pingpong}
+    for keys, pingpong in ((32, 0), (32, 1), (16, 0))
     for heads, group, s, d in ((1, 1, 1, 16), (2, 1, 64, 16), (6, 3, 71, 19), (4, 2, 130, 32), (2, 2, 200, 16))
 )
 SHAPES: dict[str, tuple[Shape, ...]] = {
@@ -208,6 +208,10 @@ def _flash_mutants(name: str) -> tuple[Mutant, ...]:
 MUTANTS: tuple[Mutant, ...] = (
     *_flash_mutants("flash_attention"),
     *_flash_mutants("flash_attention_causal"),
+    Mutant("flash_attention_causal", "diagonal_of_the_last_tile", "if i < MASKED:", "if i < 1:",
+           DEVICE_CODE["flash_attention_causal"]),
+    Mutant("flash_attention_causal", "no_key_seen", "-1e30 if MASKED > 1 else", "",
+           DEVICE_CODE["flash_attention_causal"]),
     *(
         Mutant("mla_decode", *edit, "mla_decode/device.py")
         for edit in (

@@ -70,6 +70,7 @@ _FLASH = {
     "block_n": 16,
     "num_warps": 4,
     "num_stages": 2,
+    "splits": 1,
     "tma": 0,
     "variant": "generic",
     "programs": 0,
@@ -86,6 +87,9 @@ def flash_attention_trials(dtype: str) -> tuple[Trial, ...]:
         Trial({"B": 1, "HQ": 2, "HKV": 2, "S": 64, "D": 32}, dtype, _FLASH),
         Trial({"B": 2, "HQ": 6, "HKV": 2, "S": 71, "D": 19}, dtype, _FLASH),
         Trial({"B": 1, "HQ": 2, "HKV": 1, "S": 37, "D": 32}, dtype, {**_FLASH, "block_n": 64}),
+        # Keys divided among programs, some of which have none that a causal query sees.
+        Trial({"B": 1, "HQ": 2, "HKV": 1, "S": 70, "D": 19}, dtype, {**_FLASH, "block_m": 16, "splits": 3}),
+        Trial({"B": 2, "HQ": 1, "HKV": 1, "S": 131, "D": 16}, dtype, {**_FLASH, "block_n": 32, "splits": 5}),
         # Scores of these exceed the exponent range of fp32.
         Trial({"B": 1, "HQ": 2, "HKV": 1, "S": 41, "D": 16}, dtype, _FLASH, scale=256.0),
     )
@@ -96,8 +100,8 @@ def flash_cuda_trials(dtype: str) -> tuple[Trial, ...]:
     if dtype == "fp32":
         return ()
     config = {
-        "block_m": 192, "block_n": 128, "num_warps": 16, "num_stages": 5, "tma": 1, "variant": "cuda", "programs": 132,
-        "pingpong": 0,
+        "block_m": 192, "block_n": 128, "num_warps": 16, "num_stages": 5, "splits": 1, "tma": 1, "variant": "cuda",
+        "programs": 132, "pingpong": 0,
     }  # fmt: skip
     sizes = (
         (1, 1, 1, 1, 64, 1.0), (1, 2, 2, 6, 64, 1.0), (1, 2, 2, 384, 64, 1.0), (2, 6, 2, 321, 64, 1.0),
@@ -174,7 +178,7 @@ def _heads(*sizes: tuple[int, int, int, int, int]) -> tuple[dict[str, int], ...]
 _FLASH_SHAPES = _heads(
     (1, 2, 1, 1, 128), (1, 2, 1, 127, 128), (1, 2, 1, 129, 128), (2, 6, 2, 63, 64), (2, 6, 2, 257, 64),
     (2, 16, 16, 2500, 128), (1, 32, 8, 2200, 64), (1, 3, 1, 333, 40), (1, 2, 2, 700, 96), (3, 2, 2, 515, 120),
-    (1, 6, 2, 131, 32),
+    (1, 6, 2, 131, 32), (1, 3, 1, 300, 256), (2, 16, 4, 1100, 200), (1, 1, 1, 1900, 64), (1, 2, 1, 1500, 128),
 )  # fmt: skip
 # Shapes that their own rule configures: on sm_90 most take a variant that other targets lack.
 ODD_SHAPES: dict[str, tuple[dict[str, int], ...]] = {
@@ -236,6 +240,13 @@ MUTANTS: tuple[Mutant, ...] = (
             Mutant(kernel, "unscaled_output", "acc = acc / total[:, None]", "acc = acc / 1.0", _DEVICE),
             Mutant(kernel, "natural_exponent", "return math.log2(math.e) / math.sqrt(d)",
                    "return 1.0 / math.sqrt(d)", _SCALE),
+            Mutant(kernel, "racy_split", "if not arrives_last(arrivals_ptr, tile, SPLITS):", "if split != 0:", _DEVICE),
+            Mutant(kernel, "counter_not_reset", "tl.store(arrivals_ptr + tile, 0)", "pass", _DEVICE),
+            Mutant(kernel, "unweighted_splits",
+                   "weight = tl.exp2(tl.load(of_part, cache_modifier=\".cg\") - maximum)",
+                   "weight = tl.exp2(0.0 * maximum)", _DEVICE),
+            Mutant(kernel, "lost_last_split", "((split + 1) * tiles // SPLITS * BLOCK_N, end)",
+                   "((split + 1) * tiles // SPLITS * BLOCK_N, end - BLOCK_N)", _DEVICE),
             Mutant(kernel, "lost_edge", "if plain < end:", "if plain + BLOCK_N <= end:", _DEVICE),
             Mutant(kernel, "wrong_key_head", "kv_head = head // GROUP",
                    "kv_head = head % (tl.num_programs(0) // GROUP)", _DEVICE),
