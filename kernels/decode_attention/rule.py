@@ -152,17 +152,23 @@ def _pipelined_time_us(config: Mapping[str, Any], shape: Shape, dtype: Dtype, sm
     programs = shape["B"] * shape["HKV"] * splits
     tiles = ceil_div(ceil_div(shape["S"], block_s), splits)
     resident = (SHARED_BYTES["sm_90"] + 1024) // (shared_bytes(config, shape, dtype) + 1024) * sms
-    width = power_of_two(shape["D"]) / 128
+    group, width = shape["HQ"] // shape["HKV"], power_of_two(shape["D"]) / 128
     alone, shared, fill = _PIPELINED_TILES[block_s, config["num_stages"]]
+    # Narrow tiles take a program as long as those of 128 columns, and memory as long as their bytes do.
+    alone *= max(width, 1.0) * (1 + _OF_A_HEAD * max(0, group - 4))
+    shared *= shape["D"] / 128
     full, remainder = divmod(programs - 1, resident)
     streaming = full * tiles * max(alone, resident * shared) + tiles * max(alone, (remainder + 1) * shared)
-    reduction = 1.8 + 0.029 * splits + 0.0035 * programs if splits > 1 else 0.0
-    return float(fill + width * streaming + 1.1 * full + reduction)
+    more = max(0.0, max(group, 4) * width / 4 - 1)
+    reduction = 1.8 + 0.029 * splits + 0.0035 * programs + (0.33 + 0.032 * splits) * more if splits > 1 else 0.0
+    return float(fill + streaming + 1.1 * full + reduction)
 
 
 # (BLOCK_S, stages) -> time of a tile of 128 fp16 columns for a program that has the memory to itself, the same when
 # divided among all programs, and of filling the pipeline beyond what all take, in us. These and the constants above
-# are fitted to 220 timings on an H200 (D 128; B 1, 6, 12, 48; S 192 to 24576), within 8% root mean square.
+# are fitted to 220 timings on an H200 (D 128; B 1, 6, 12, 48; S 192 to 24576), within 8% root mean square; those of
+# groups of more than 4 heads and of other D to 108 more (benchmarks/drawn-h200.json). _OF_A_HEAD: of a tile's time.
+_OF_A_HEAD = 0.0083
 _PIPELINED_TILES = {(64, 2): (0.782, 0.00795, 0.0), (64, 3): (0.67, 0.00795, 0.4), (128, 2): (1.07, 0.01606, 0.0)}
 
 # What a launch takes beyond what the models count, by variant, and the rates of its loads: fitted to 45 shapes on an
