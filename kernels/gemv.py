@@ -70,18 +70,34 @@ def gemv_kernel(
 
 
 _WIDEST_UNIT = 16
-_FEW_ROWS = 2048
+_FEW_ROWS, _MANY_ROWS, _MOST_ROWS = 2048, 12_288, 65_536
+_FEW_PROGRAMS = 528
+
+
+def _short_rows(n: int, row_bytes: int, element: int) -> dict[str, int]:
+    """Return the tile of rows of at most 2048 bytes: several a program, whose start takes longer than to read one."""
+    block_bytes = min(power_of_two(row_bytes), 512 if row_bytes <= 1024 else 2048)
+    most = 8192 if row_bytes > 1024 or (row_bytes % 16 == 0 and n > _MOST_ROWS) else 4096
+    block_n = max(most // max(block_bytes, 32), 1)
+    while block_n * block_bytes > 2048 and n < _FEW_PROGRAMS * block_n:
+        block_n //= 2
+    return {"block_n": block_n, "block_k": max(block_bytes // element, 16), "num_warps": 2}
 
 
 def _tile(shape: Shape, dtype: Dtype) -> dict[str, int]:
-    k, element = shape["K"], DTYPE_BYTES[dtype]
+    n, k, element = shape["N"], shape["K"], DTYPE_BYTES[dtype]
+    if k * element <= 2048:
+        return _short_rows(n, k * element, element)
     block_n, block_bytes, num_warps = 2, 8192, 8
     if k * element % 16:
         block_n, block_bytes = 4, 4096
     elif 4 * 2 * -(-k * element // 8192) >= 5 * -(-k * element // 4096):
         # Large blocks would read a quarter more than small ones.
         block_bytes, num_warps = 4096, 4
-    elif element == 2 and k * element >= 2 * block_bytes and (dtype == "bf16" or shape["N"] <= _FEW_ROWS):
+    elif element == 2 and 2048 < k < 8192 and not 2 * _FEW_ROWS < n < _MANY_ROWS:
+        # Measured: two rows in blocks that are read side by side.
+        block_bytes = 4096
+    elif element == 2 and k * element >= 2 * block_bytes and (dtype == "bf16" or n <= _FEW_ROWS):
         # A row of several blocks is long enough for a program; with many rows fp16 ran alike either way.
         block_n = 1
     block_k = min(max(power_of_two(k), 16), block_bytes // element)

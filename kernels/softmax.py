@@ -166,8 +166,8 @@ def _tile(cell: Cell) -> Tile:
     return tile
 
 
-# Most columns, an odd number of them -> bytes of a tile, num_warps; measured at N 1, 3, 33, 201 and 1001.
-_ODD = ((16, 4096, 4), (64, 2048, 1), (256, 4096, 2), (1024, 8192, 4))
+# Most columns, an odd number of them -> bytes of a tile, num_warps; measured at N 1, 3, 33, 201, 263, 427 and 1001.
+_ODD = ((16, 4096, 4), (64, 2048, 1), (256, 4096, 2), (512, 2048, 1), (1024, 8192, 4))
 # Columns over and up to, BLOCK_N, num_warps; 2 bytes an element, rows of whole vectors: x up to FEW_BYTES, any x.
 _FEW = ((1536, 4096, 2048, 4), (4096, 8192, 4096, 8))
 _EVEN = ((1536, 2048, 2048, 4),)

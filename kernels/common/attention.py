@@ -67,6 +67,15 @@ _FIXED = {
         "block_m": attention_cuda.BLOCK_M, "block_n": attention_cuda.BLOCK_N, "num_warps": attention_cuda.WARPS,
     },
 }  # fmt: skip
+# Few blocks of queries, which leave SMs idle, take Triton's tiles of 64 queries and divide keys: by columns of a tile,
+# microseconds of 128 keys (64 of 256 columns) in Triton and specialised, of a split, and programs an SM; fitted on an
+# H200 (benchmarks/drawn-h200.json). _CROWDED: the time of two programs on an SM over that of one; _DIVIDED: us.
+_FEW_BLOCKS = {
+    32: (1.27, math.inf, 0.3, 2), 64: (1.27, 1.63, 0.3, 2), 128: (1.55, 1.55, 0.7, 1), 256: (2.25, 1.6, 1.9, 2),
+}  # fmt: skip
+_WAVE_US = 1.28
+"""Microseconds of 64 keys for four programs of 64 queries of 64 columns on an SM."""
+_CROWDED, _DIVIDED, _SPECIALISED_US, _CAUSAL, _LEAST_STEPS = 1.35, 2.0, 0.8, 0.9, 6
 # Bytes of keys and values that are in use at one time: about half of L2.
 _L2_SHARE = 32 << 20
 _REFERENCE_ROWS = 4096
@@ -163,12 +172,45 @@ class Attention:
     def config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, int | str]:
         """Return the launch configuration of a shape. Raises: InputError for a target without one."""
         generic = self.generic_config(shape, dtype, target)
-        if target != "sm_90" or not generic["tma"] or block_d(shape) not in _SPECIALISED:
+        if target != "sm_90" or not generic["tma"]:
             return generic
+        few = self._few_blocks(generic, shape, sms_of(target))
+        if few is not None or block_d(shape) not in _SPECIALISED:
+            return few or generic
         variant, block_n, stages = _SPECIALISED[block_d(shape)]
         return {
             **generic, "block_n": block_n, **_FIXED[variant], "num_stages": stages, "variant": variant,
             "programs": sms_of(target), "pingpong": int(self.pingpong and block_d(shape) == 128),
+        }  # fmt: skip
+
+    def _few_blocks(self, generic: dict[str, Any], shape: Shape, sms: int) -> dict[str, Any] | None:
+        """Return the configuration of Triton's variant where it takes less time than the specialised one, or None."""
+        columns = max(block_d(shape), 32)
+        step_us, specialised_us, split_us, resident = _FEW_BLOCKS[columns]
+        s, heads = shape["S"], shape["B"] * shape["HQ"]
+        wide, block_n = columns == 256, 64 if columns == 256 or s <= 64 else 128
+        blocks, steps, splits = heads * ceil_div(s, 64), ceil_div(s, 64 if wide else 128), 1
+
+        def taken(splits: int) -> float:
+            crowded = _CROWDED if blocks * splits > sms else 1.0
+            return crowded * step_us * ceil_div(steps, splits) + (_DIVIDED + split_us * splits if splits > 1 else 0.0)
+
+        if blocks <= resident * sms:
+            most = min(resident * sms // blocks, steps, _MOST_SPLITS) if steps >= _LEAST_STEPS else 1
+            splits = min(range(1, most + 1), key=taken)
+            least = taken(splits)
+        elif columns == 64 and not self.causal:
+            # Specialised CTAs may leave most SMs of the last wave idle.
+            block_n, least = 64, _WAVE_US * ceil_div(s, 64) * ceil_div(blocks, 4 * sms)
+        else:
+            return None
+        rows = attention_cuda.BLOCK_M if columns == attention_cuda.COLUMNS else 128
+        waves = ceil_div(heads * ceil_div(s, rows), sms)
+        if least > _SPECIALISED_US + specialised_us * steps * waves * (_CAUSAL if self.causal else 1.0):
+            return None
+        return {
+            **generic, "block_m": 64, "block_n": block_n, "num_warps": 4, "num_stages": 1 if wide else 2,
+            "splits": splits,
         }  # fmt: skip
 
     def generic_config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:

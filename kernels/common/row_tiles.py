@@ -22,6 +22,12 @@ SMALL_BYTES = 1 << 24
 FEW_BYTES = 1 << 25
 """Bytes of x up to which larger blocks pay, as all of x is soon read."""
 
+FEW_ROWS, FEW_NARROW_ROWS = 528, 2048
+"""Most rows, and most of at most NARROW columns, that count as few."""
+
+MOST_WHOLE = 8192
+"""Most columns of few rows that one block holds."""
+
 _BLOCKS = ((4096, 1024, 8), (12_288, 2048, 8), (2**31, 4096, 16))
 
 
@@ -79,6 +85,25 @@ def default_tile(cell: Cell) -> Tile:
     tile = Tile(*up_to(_BLOCKS, cell.n))
     narrow = cell.n <= NARROW and (cell.element == 2 or cell.aligned or cell.n <= NARROW // 2)
     return whole_rows(tile, cell) if narrow else tile
+
+
+def few_rows(cell: Cell, scales: int) -> Tile | None:
+    """Return the tile of so few rows that the time of one program decides; None for more. scales: vectors beside x.
+
+    Measured on an H200 (benchmarks/drawn-h200.json): a warp for each narrow row, whole rows in one block.
+    """
+    block_n = power_of_two(cell.n)
+    if block_n <= NARROW:
+        if cell.m > FEW_NARROW_ROWS:
+            return None
+        return Tile(block_n, 4, block_m=4) if block_n <= NARROW // 4 else Tile(block_n, 1)
+    if cell.m > FEW_ROWS or cell.n > 4 * MOST_WHOLE:
+        return None
+    if cell.n > MOST_WHOLE:
+        return None if cell.aligned else Tile(2 * NARROW, 16)
+    if not cell.aligned and cell.n > 2 * NARROW and scales > 1:
+        return None
+    return Tile(block_n, min(block_n // 256, 16))
 
 
 def is_ragged(n_cols: int, vector: int, block_m: int, copies: int) -> bool:

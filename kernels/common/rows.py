@@ -24,7 +24,7 @@ from .family import Family
 from .row_cluster import TARGET as CLUSTER_TARGET
 from .row_cluster import RowCluster
 from .row_reductions import shifted_copies
-from .row_tiles import NARROW, WORTH_COPIES, Cell, Tile, is_ragged
+from .row_tiles import NARROW, WORTH_COPIES, Cell, Tile, few_rows, is_ragged
 from .targets import PDL_TARGETS, ceil_div, device_target, is_tma_aligned, power_of_two, sms_of, warps_on
 from .triton_launch import VECTOR_BYTES, ahead, fp32_path, pdl_options, prepare
 
@@ -110,13 +110,14 @@ class RowKernel(Family):
         """Return the configuration of the Triton function."""
         cell = self._cell(shape, dtype)
         n, element, vector, copied = cell.n, cell.element, cell.vector, cell.copied
-        tile = self.tile(cell)
+        few = few_rows(cell, len(self.scales)) if target == "sm_90" else None
+        tile = few or self.tile(cell)
         block_m, block_n, num_warps = tile.block_m, tile.block_n, tile.num_warps
         if target != "sm_90":
             # Not measured there; compiled for other targets, the longest blocks spill at some N.
             block_n = min(block_n, 4096)
         # Fewer rows a tile where there are too few to give every SM two programs.
-        while block_m > 1 and ceil_div(cell.m, block_m) < 2 * sms_of(target):
+        while not few and block_m > 1 and ceil_div(cell.m, block_m) < 2 * sms_of(target):
             block_m //= 2
         if block_m < num_warps and n <= NARROW:
             # Warps without a row of their own share rows; with 4 bytes an element that makes loads too narrow.

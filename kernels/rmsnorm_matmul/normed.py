@@ -40,13 +40,11 @@ _THREADS = 256
 _MOST_VECTORS = 8
 """Loads of 16 bytes of a row, and of the gain, that a thread keeps in registers."""
 
+_CLUSTER = ClusterGemm(name=NAME, source=partial(cuda_source, __name__, "product.cu"))
+_FEW_ROWS, _RESIDUES = FewRows(NAME), Residues(NAME)
 PRODUCT = RuledGemm(
-    name=NAME,
-    dtypes=("fp16", "bf16"),
-    cluster=ClusterGemm(name=NAME, source=partial(cuda_source, __name__, "product.cu")),
-    few_rows=FewRows(NAME),
-    residues=Residues(NAME),
-)
+    name=NAME, dtypes=("fp16", "bf16"), cluster=_CLUSTER, few_rows=_FEW_ROWS, residues=_RESIDUES
+)  # fmt: skip
 _OWN = {"block_b": "block_m", "block_o": "block_n"}
 """Keys that have another name in configurations of the product."""
 
@@ -104,11 +102,12 @@ def prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Settings, eps: fl
     early = bool(config["pdl"])
     rows = prepare_ahead(ahead, [x, inputs["gain"], normed, *sizes, float(eps)], overlap=early)
     if config["variant"] == "normed_residues":
-        return _in_turn(rows, PRODUCT.residues.prepare_gathered(normed, weight, out, settings, dtype))
-    copy = None
-    if config["variant"] == "cuda_normed":
-        (weight,), copy = pad_rows.pad_rows((weight,), overlap=early)
-    product = PRODUCT.prepare({"a": normed[:, :n_inner], "b": weight}, out, settings)
+        return _in_turn(rows, _RESIDUES.prepare_gathered(normed, weight, out, settings, dtype))
+    if config["variant"] == "normed_few_rows":
+        return _in_turn(rows, _FEW_ROWS.prepare(normed, weight, None, out, settings, dtype))
+    (weight,), copy = pad_rows.pad_rows((weight,), overlap=early)
+    seen = normed[:, :n_inner]
+    product = _CLUSTER.prepare(seen, weight, out, settings, dtype=dtype, bias=None, scale=None)
     return _in_turn(*([copy] if copy else []), rows, product)
 
 
