@@ -99,6 +99,11 @@ def shared_bytes(config: Mapping[str, Any], shape: Shape, dtype: Dtype) -> int:
     return int(queries + 2 * max(config["num_stages"], 1) * keys + exponentials + 8192)
 
 
+def _tail(shape: Shape) -> int:
+    """Return the columns beyond the first half of a tile of 256 that are multiplied apart; 0 for narrower tiles."""
+    return 0 if block_d(shape) < 256 else 64 if shape["D"] <= 192 else 128
+
+
 def shape_of(inputs: Mapping[str, Tensor]) -> dict[str, int]:
     """Return the shape of inputs."""
     b, hq, s, d = inputs["q"].shape
@@ -305,7 +310,7 @@ class Attention:
                 },
                 constants={
                     "GROUP": group, "CAUSAL": int(self.causal), "STAGES": config["num_stages"],
-                    "PINGPONG": config["pingpong"],
+                    "PINGPONG": config["pingpong"], "TAIL": _tail(shape),
                 },
                 options=options_of(config, stages=False),
                 gluon=True,

@@ -236,16 +236,46 @@ def _exponentials(scores, maximum, scale_log2):
 
 
 @gluon.jit
+def _multiply_keys(queries, keys, zeros, TAIL: gl.constexpr):
+    # Columns in two parts, of which the second may be shorter than the tile.
+    if TAIL > 0:
+        HEAD: gl.constexpr = queries.shape[1] // 2
+        part = keys.slice(0, HEAD, 1).permute((1, 0))
+        pending = hopper.warpgroup_mma(queries.slice(0, HEAD, 1), part, zeros, use_acc=False, is_async=True)
+        part = keys.slice(HEAD, TAIL, 1).permute((1, 0))
+        scores = hopper.warpgroup_mma(queries.slice(HEAD, TAIL, 1), part, pending, is_async=True)
+    else:
+        scores = hopper.warpgroup_mma(queries, keys.permute((1, 0)), zeros, use_acc=False, is_async=True)
+    return scores
+
+
+@gluon.jit
+def _add_values(weights, values, acc, tail, tail_layout: gl.constexpr, TAIL: gl.constexpr):
+    if TAIL > 0:
+        HEAD: gl.constexpr = values.shape[1] // 2
+        sums = hopper.warpgroup_mma(weights, values.slice(0, HEAD, 1), acc, is_async=True)
+        weights = gl.convert_layout(weights, gl.DotOperandLayout(0, tail_layout, 2))
+        tail_sums = hopper.warpgroup_mma(weights, values.slice(HEAD, TAIL, 1), tail, is_async=True)
+    else:
+        sums, tail_sums = hopper.warpgroup_mma(weights, values, acc, is_async=True), tail
+    return sums, tail_sums
+
+
+@gluon.jit
 def _attend_half(
     y, q_ring, ring, blocks, order, q_full, q_empty, full, empty, n_rows, n_heads, section, scale_log2,
-    CAUSAL: gl.constexpr, PINGPONG: gl.constexpr, PART: gl.constexpr,
+    CAUSAL: gl.constexpr, PINGPONG: gl.constexpr, TAIL: gl.constexpr, PART: gl.constexpr,
 ):  # fmt: skip
     STAGES: gl.constexpr = ring.shape[0]
     BLOCK_N: gl.constexpr = ring.shape[2]
     BLOCK_D: gl.constexpr = ring.shape[3]
+    HEAD: gl.constexpr = BLOCK_D // 2 if TAIL > 0 else BLOCK_D
+    PARTS: gl.constexpr = 2 if TAIL > 0 else 1
     HALF: gl.constexpr = q_ring.shape[2]
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, BLOCK_N, 16])
-    o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, BLOCK_D, 16])
+    o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, HEAD, 16])
+    tail_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, max(TAIL, 16), 16])
+    tail_rows: gl.constexpr = gl.SliceLayout(1, tail_layout)
     p_layout: gl.constexpr = gl.DotOperandLayout(0, o_layout, 2)
     s_rows: gl.constexpr = gl.SliceLayout(1, s_layout)
     o_rows: gl.constexpr = gl.SliceLayout(1, o_layout)
@@ -270,8 +300,7 @@ def _attend_half(
         hopper.mbarrier.wait(full.index(stage), done // STAGES & 1)
         if PINGPONG:
             hopper.mbarrier.wait(order.index(PART), (products & 1) ^ (1 - PART))
-        keys = ring.index(stage).reshape([BLOCK_N, BLOCK_D]).permute((1, 0))
-        pending = hopper.warpgroup_mma(queries, keys, zeros, use_acc=False, is_async=True)
+        pending = _multiply_keys(queries, ring.index(stage).reshape([BLOCK_N, BLOCK_D]), zeros, TAIL)
         if PINGPONG:
             hopper.mbarrier.arrive(order.index(1 - PART), count=1)
         products += 1
@@ -286,7 +315,9 @@ def _attend_half(
         exponentials, maximum = _exponentials(scores, gl.full([HALF], LOWEST, gl.float32, s_rows), scale_log2)
         total = gl.sum(exponentials, axis=1)
         weights = gl.convert_layout(exponentials.to(y.dtype), p_layout)
-        acc = gl.zeros([HALF, BLOCK_D], gl.float32, o_layout)
+        acc = gl.zeros([HALF, HEAD], gl.float32, o_layout)
+        # Without a second part its sums are a tensor that nothing changes.
+        tail = gl.zeros([HALF, TAIL], gl.float32, tail_layout) if TAIL > 0 else total
 
         hopper.mbarrier.wait(full.index(done % STAGES), done // STAGES & 1)
         for i in range(1, steps):
@@ -294,16 +325,15 @@ def _attend_half(
             v_stage = (done + 1) % STAGES
             if PINGPONG:
                 hopper.mbarrier.wait(order.index(PART), (products & 1) ^ (1 - PART))
-            keys = ring.index(k_stage).reshape([BLOCK_N, BLOCK_D]).permute((1, 0))
-            pending = hopper.warpgroup_mma(queries, keys, zeros, use_acc=False, is_async=True)
+            pending = _multiply_keys(queries, ring.index(k_stage).reshape([BLOCK_N, BLOCK_D]), zeros, TAIL)
             hopper.mbarrier.wait(full.index(v_stage), (done + 1) // STAGES & 1)
             values = ring.index(v_stage).reshape([BLOCK_N, BLOCK_D])
-            sums = hopper.warpgroup_mma(weights, values, acc, is_async=True)
+            sums, tail_sums = _add_values(weights, values, acc, tail, tail_layout, TAIL)
             if PINGPONG:
                 hopper.mbarrier.arrive(order.index(1 - PART), count=1)
             products += 1
             # The product with the keys is done; that with the values runs beside the softmax.
-            scores = hopper.warpgroup_mma_wait(1, deps=(pending,))
+            scores = hopper.warpgroup_mma_wait(PARTS, deps=(pending,))
             hopper.mbarrier.arrive(empty.index(k_stage), count=1)
             if MASKED > 1:  # noqa: SIM102 (known when it compiles)
                 if i < MASKED:
@@ -318,20 +348,30 @@ def _attend_half(
             # A wait for the next tile here also keeps the compiler from moving the next line up over the softmax.
             hopper.mbarrier.wait(full.index(done % STAGES), done // STAGES & 1)
             acc, exponentials, weights = hopper.warpgroup_mma_wait(0, deps=(sums, exponentials, weights))
+            if TAIL > 0:
+                tail = hopper.warpgroup_mma_wait(0, deps=(tail_sums,))
+                tail = tail * gl.convert_layout(correction, tail_rows)[:, None]
             hopper.mbarrier.arrive(empty.index(v_stage), count=1)
             acc = acc * gl.convert_layout(correction, o_rows)[:, None]
             weights = gl.convert_layout(exponentials.to(y.dtype), p_layout)
 
         stage = done % STAGES
         values = ring.index(stage).reshape([BLOCK_N, BLOCK_D])
-        sums = hopper.warpgroup_mma(weights, values, acc, is_async=True)
+        sums, tail_sums = _add_values(weights, values, acc, tail, tail_layout, TAIL)
         acc, weights = hopper.warpgroup_mma_wait(0, deps=(sums, weights))
+        if TAIL > 0:
+            tail = hopper.warpgroup_mma_wait(0, deps=(tail_sums,))
         hopper.mbarrier.arrive(empty.index(stage), count=1)
         done += 1
 
         # The queries of this half are used up: their buffer carries the result out.
-        result = acc * gl.convert_layout(1.0 / total, o_rows)[:, None]
-        queries.store(result.to(y.dtype))
+        result = (acc * gl.convert_layout(1.0 / total, o_rows)[:, None]).to(y.dtype)
+        if TAIL > 0:
+            queries.slice(0, HEAD, 1).store(result)
+            result = (tail * gl.convert_layout(1.0 / total, tail_rows)[:, None]).to(y.dtype)
+            queries.slice(HEAD, TAIL, 1).store(result)
+        else:
+            queries.store(result)
         hopper.fence_async_shared()
         tl.debug_barrier()
         async_store(y, [head, row, 0], q_ring.index(slot * 2 + PART))
@@ -358,6 +398,7 @@ def attention_warp_specialised(
     CAUSAL: gl.constexpr,
     STAGES: gl.constexpr,
     PINGPONG: gl.constexpr,
+    TAIL: gl.constexpr,
 ):
     barrier: gl.constexpr = hopper.mbarrier.MBarrierLayout()
     q_ring = gl.allocate_shared_memory(q.dtype, [4, 1, q.block_shape[1], q.block_shape[2]], q.layout)
@@ -381,11 +422,11 @@ def attention_warp_specialised(
     gl.warp_specialize([
         (_attend_half, (
             y, q_ring, ring, blocks, order, q_full, q_empty, full, empty, n_rows, n_heads, section, scale_log2,
-            CAUSAL, PINGPONG, UPPER,
+            CAUSAL, PINGPONG, TAIL, UPPER,
         )),
         (_attend_half, (
             y, q_ring, ring, blocks, order, q_full, q_empty, full, empty, n_rows, n_heads, section, scale_log2,
-            CAUSAL, PINGPONG, LOWER,
+            CAUSAL, PINGPONG, TAIL, LOWER,
         )),
         (_load_tiles, (
             q, k, v, fetched_ptr, q_ring, ring, blocks, q_full, q_empty, full, empty, n_rows, n_heads, section,

@@ -57,7 +57,9 @@ def _empty(size: int) -> Any:
 
 def _flash(module: ModuleType, shape: Shape, seed: int, *, causal: bool = False) -> float:
     """Return the largest error of blocks of 2·16 queries and 32 or 16 keys, three programs, two launches."""
-    heads, group, s, d, keys, pingpong = (shape[key] for key in ("heads", "group", "S", "D", "keys", "pingpong"))
+    heads, group, s, d, keys, pingpong, tail = (
+        shape[key] for key in ("heads", "group", "S", "D", "keys", "pingpong", "tail")
+    )
     random = np.random.default_rng(seed)
     q, k, v = (random.standard_normal((n, s, d)).astype(np.float16) for n in (heads, heads // group, heads // group))
     scores = np.einsum("hid,hjd->hij", q.astype(float), np.repeat(k, group, 0).astype(float)) / math.sqrt(d)
@@ -70,7 +72,7 @@ def _flash(module: ModuleType, shape: Shape, seed: int, *, causal: bool = False)
         y = np.full((heads, s, d), np.nan, np.float16)
         operands = [Descriptor(a, [1, n, block_d]) for a, n in ((q, 16), (k, keys), (v, keys), (y, 16))]
         scale = np.float32(math.log2(math.e) / math.sqrt(d))
-        sizes = (s, heads, 2, scale, group, int(causal), 9 if pingpong else 3, pingpong)
+        sizes = (s, heads, 2, scale, group, int(causal), 9 if pingpong else 3, pingpong, tail)
         programs = min(3, heads * -(-s // 32))
         run_specialised(
             module, "attention_warp_specialised", (programs,), [*operands, Pointer(fetched), *sizes], seed + launch
@@ -146,9 +148,17 @@ RUNS: dict[str, Callable[[ModuleType, Shape, int], float]] = {
     "decode_attention": _decode,
 }
 _FLASH = tuple(
-    {"heads": heads, "group": group, "S": s, "D": d, "keys": keys, "pingpong": pingpong}
-    for keys, pingpong in ((32, 0), (32, 1), (16, 0))
-    for heads, group, s, d in ((1, 1, 1, 16), (2, 1, 64, 16), (6, 3, 71, 19), (4, 2, 130, 32), (2, 2, 200, 16))
+    {"heads": heads, "group": group, "S": s, "D": d, "keys": keys, "pingpong": pingpong, "tail": tail}
+    for keys, pingpong, tail, sizes in (
+        *(
+            (keys, pingpong, 0, ((1, 1, 1, 16), (2, 1, 64, 16), (6, 3, 71, 19), (4, 2, 130, 32), (2, 2, 200, 16)))
+            for keys, pingpong in ((32, 0), (32, 1), (16, 0))
+        ),
+        # Columns in two parts: whole ones, and a second that is half of the first.
+        (16, 0, 16, ((2, 2, 71, 32), (3, 1, 130, 27))),
+        (16, 0, 8, ((2, 2, 71, 24), (3, 1, 130, 19))),
+    )
+    for heads, group, s, d in sizes
 )
 SHAPES: dict[str, tuple[Shape, ...]] = {
     "flash_attention": _FLASH,
@@ -198,9 +208,12 @@ def _flash_mutants(name: str) -> tuple[Mutant, ...]:
                f"            if PINGPONG:\n{arrive}            products", "            products"),
         ("uncorrected_output", "acc = acc * gl.convert_layout(correction, o_rows)[:, None]", "acc = acc * 1.0"),
         ("product_not_waited_for",
-               "hopper.warpgroup_mma_wait(1, deps=(pending,))", "hopper.warpgroup_mma_wait(2, deps=(pending,))"),
+               "hopper.warpgroup_mma_wait(PARTS, deps=(pending,))",
+               "hopper.warpgroup_mma_wait(PARTS + 1, deps=(pending,))"),
         ("last_tile_unmasked",
                'scores = gl.where(visible, scores, -float("inf"))', "scores = scores + 0.0"),
+        ("tail_uncorrected", "tail = tail * gl.convert_layout(correction, tail_rows)[:, None]", "tail = tail * 1.0"),
+        ("tail_of_the_first_columns", "values.slice(HEAD, TAIL, 1)", "values.slice(0, TAIL, 1)"),
     )  # fmt: skip
     return tuple(Mutant(name, *edit, DEVICE_CODE[name]) for edit in edits)
 
