@@ -155,6 +155,8 @@ def _tile(cell: Cell) -> Tile:
             tile_bytes, warps = up_to(_ODD, n)
         elif two_bytes and aligned and NARROW // 8 < n <= NARROW // 4:
             tile_bytes, warps = 2 * TILE_BYTES, 8
+        elif two_bytes and not aligned and NARROW // 32 < n <= NARROW // 16:
+            tile_bytes, warps = TILE_BYTES // 2, 8
         tile = whole_rows(tile, cell, tile_bytes=tile_bytes, num_warps=warps)
     elif aligned and two_bytes:
         # As many columns at once as a program can hold where all of x is soon read, or where two blocks make a row.

@@ -39,6 +39,12 @@ _SHORT_INNER = 512
 _SWAPPED_OFFERED = 24
 
 
+def divided_ns(nanoseconds: float, shape: Shape) -> float:
+    """Return the nanoseconds of split_k, measured, from those of its model."""
+    within = pitch(shape["N"]) or pitch(shape["K"])
+    return (_WITHIN if within else 1) * nanoseconds + _SECOND
+
+
 def _short_tile(shape: Shape, sms: int) -> dict[str, int] | None:
     """Return the tile of a product with so few steps that Triton, which fills no ring, is faster; None for others.
 
@@ -83,15 +89,22 @@ class RuledGemm(Gemm):
             choices.append((_RESIDUES * taken, config))
         if self.few_rows and self.few_rows.is_fastest(shape, dtype, target):
             return self.few_rows.config({**generic, "tma": 0}, shape)
-        if self.split_k and shape["K"] > _SHORT_INNER and self.split_k.serves(shape, dtype, target):
-            divided = self.split_k.fastest(generic, shape)
-            within = pitch(shape["N"]) or pitch(shape["K"])
-            choices += [((_WITHIN if within else 1) * divided[0] + _SECOND, divided[1])] if divided else []
+        if divided := self.divided(generic, shape, dtype, target):
+            choices.append(divided)
         seen, copied = self._seen(shape, dtype, target)
         generic = self.generic_config(seen, dtype, target)
         if target == "sm_90" and DTYPE_BYTES[dtype] == 2 and generic["tma"]:
             choices += self._framed(generic, seen, sms, copied=copied)
         return min(choices, key=lambda choice: choice[0])[1] if choices else generic
+
+    def divided(
+        self, generic: dict[str, Any], shape: Shape, dtype: Dtype, target: str
+    ) -> tuple[float, dict[str, Any]] | None:
+        """Return nanoseconds and configuration of the fastest division of K; None where none serves the shape."""
+        if not self.split_k or shape["K"] <= _SHORT_INNER or not self.split_k.serves(shape, dtype, target):
+            return None
+        found = self.split_k.fastest(generic, shape)
+        return (divided_ns(found[0], shape), found[1]) if found else None
 
     def _seen(self, shape: Shape, dtype: Dtype, target: str) -> tuple[Shape, bool]:
         """Return a shape with the row pitches that TMA sees, and whether operands are copied for that."""

@@ -95,6 +95,11 @@ class SplitK:
         nanoseconds, block_m, block_n, parts, swap = best
         return nanoseconds, self.config(generic, shape, block_m, block_n, parts, swap=bool(swap))
 
+    def nanoseconds(self, config: Settings, shape: Shape, sms: int) -> float:
+        """Return about how long a configuration takes."""
+        tile = config["block_m"], config["block_n"], config["split_k"]
+        return _nanoseconds(shape, *tile, sms, swap=int(swaps(config)))
+
     def candidates(self, generic: Settings, shape: Shape) -> Iterator[dict[str, Any]]:
         """Yield the configurations that take the least time by the rule."""
         for _, block_m, block_n, parts, swap in heapq.nsmallest(_OFFERED, self._tiles(shape, generic["programs"])):

@@ -22,8 +22,8 @@ SMALL_BYTES = 1 << 24
 FEW_BYTES = 1 << 25
 """Bytes of x up to which larger blocks pay, as all of x is soon read."""
 
-FEW_ROWS, FEW_NARROW_ROWS = 528, 2048
-"""Most rows, and most of at most NARROW columns, that count as few."""
+FEW_ROWS, FEWEST_ROWS, FEW_NARROW_ROWS = 528, 132, 2048
+"""Most rows that count as few, as fewest, and as few of at most NARROW columns."""
 
 MOST_WHOLE = 8192
 """Most columns of few rows that one block holds."""
@@ -97,13 +97,23 @@ def few_rows(cell: Cell, scales: int) -> Tile | None:
         if cell.m > FEW_NARROW_ROWS:
             return None
         return Tile(block_n, 4, block_m=4) if block_n <= NARROW // 4 else Tile(block_n, 1)
-    if cell.m > FEW_ROWS or cell.n > 4 * MOST_WHOLE:
+    if cell.m > FEW_ROWS:
         return None
+    fewest = cell.m <= FEWEST_ROWS
     if cell.n > MOST_WHOLE:
-        return None if cell.aligned else Tile(2 * NARROW, 16)
-    if not cell.aligned and cell.n > 2 * NARROW and scales > 1:
+        return _few_long(cell.n, scales, fewest=fewest) if not cell.aligned and cell.element == 2 else None
+    if not cell.aligned and scales > 1 and cell.n > (4 if fewest else 2) * NARROW:
         return None
     return Tile(block_n, min(block_n // 256, 16))
+
+
+def _few_long(n: int, scales: int, *, fewest: bool) -> Tile | None:
+    """Return the tile of few long rows that start anywhere."""
+    if n <= 4 * MOST_WHOLE:
+        return Tile(2048, 16)
+    if not fewest:
+        return None
+    return Tile(4096 if n <= 8 * MOST_WHOLE or scales > 1 else 8192, 32)
 
 
 def is_ragged(n_cols: int, vector: int, block_m: int, copies: int) -> bool:

@@ -175,8 +175,6 @@ _PIPELINED_TILES = {(64, 2): (0.782, 0.00795, 0.0), (64, 3): (0.67, 0.00795, 0.4
 # H200 (D 128; B 1 to 64, S 128 to 24576), where the choice is on average 1% slower than the best of 12 to 15 timed.
 _PIPELINED_LAUNCH_US, _STREAM_K_US, _STREAM_K_OF_FEW_US, _CTA_PER_HEAD_US, _CLUSTER_US = 1.7, 4.3, 1.0, 2.4, 2.6
 _MEMORY_BYTES_PER_US, _SM_BYTES_PER_US = 4.66e6, 47_900
-# Of each CTA of a head beyond 16, measured with one head and two.
-_OF_A_PART_US = 0.15
 
 
 # CUDA C++
@@ -194,8 +192,9 @@ def _cuda_candidates(generic: Mapping[str, Any], shape: Shape, dtype: Dtype, tar
     # All keys and values at the rate of the whole memory, and those of a head at that of one SM.
     shared = 4 * heads * keys * shape["D"] / _MEMORY_BYTES_PER_US
     alone = 4 * keys * shape["D"] / _SM_BYTES_PER_US
-    # The last CTA of a head adds what the others leave, some parts at a time.
-    few = (_STREAM_K_OF_FEW_US if 8 * heads < sms else 0.0) + _OF_A_PART_US * max(0, sms // heads - 16)
+    # The last CTA of a head adds what the others leave, some parts at a time: measured with one to four heads.
+    of_a_part = 0.12 + 0.025 * (shape["HQ"] // shape["HKV"])
+    few = (_STREAM_K_OF_FEW_US if 8 * heads < sms else 0.0) + of_a_part * max(0, sms // heads - 16)
     yield _STREAM_K_US + few + shared, {**config, "variant": "cuda_stream_k", "ctas_per_sm": 1}
     for num_warps in (8, 4, 2):
         resident = sms * 8 // num_warps

@@ -23,8 +23,9 @@ from ledger.roofline import DTYPE_BYTES
 STEP = 64
 """Inner positions of a K step, here of all variants."""
 
-NORMALISING_S, NORMALISED_BYTES_PER_S = 2.74e-6, 6.75e11
-"""What the launch that normalises rows adds to a product: seconds, and bytes of x a second."""
+NORMALISING_S, FIRST_BYTES, FIRST_BYTES_PER_S, NORMALISED_BYTES_PER_S = 2.74e-6, 4e6, 6.75e11, 1.8e12
+"""What the launch that normalises rows adds to a product: seconds, and bytes of x a second, of the first bytes and of
+more (the last rate of benchmarks/drawn-h200.json)."""
 
 RATES = Rates(
     clock_hz=1.755e9,
@@ -178,8 +179,14 @@ def product_shape(shape: Shape) -> Shape:
 def normed_s(frame: Frame, shape: Shape, dtype: Dtype, sms: int) -> float:
     """Return the predicted time in a chain of cuda_normed with a frame of the product, in seconds."""
     # The product begins behind the launch that normalises as behind a copy of its operands.
-    product_ns = nanoseconds(frame, product_shape(shape), sms, copied=True)
-    return 1e-9 * product_ns + NORMALISING_S + DTYPE_BYTES[dtype] * shape["B"] * shape["H"] / NORMALISED_BYTES_PER_S
+    return behind_normed_s(nanoseconds(frame, product_shape(shape), sms, copied=True), shape, dtype)
+
+
+def behind_normed_s(product_ns: float, shape: Shape, dtype: Dtype) -> float:
+    """Return the predicted time of a product behind the launch that normalises its rows, in seconds."""
+    x = DTYPE_BYTES[dtype] * shape["B"] * shape["H"]
+    first = min(x, FIRST_BYTES)
+    return 1e-9 * product_ns + NORMALISING_S + first / FIRST_BYTES_PER_S + (x - first) / NORMALISED_BYTES_PER_S
 
 
 def chain_s(tile: Tile, shape: Shape, dtype: Dtype, resident: int, *, rates: Rates = RATES) -> float:

@@ -12,13 +12,14 @@ from collections.abc import Iterable, Iterator
 
 from ledger.kernels.common import pad_rows
 from ledger.kernels.common.configs import Settings, check_tuned
+from ledger.kernels.common.gemm_few_rows import MOST_ROWS
 from ledger.kernels.common.targets import SHARED_BYTES, TMA_ALIGNMENT, TMA_TARGETS, ceil_div, sms_of, warps_on
 from ledger.operations import Shape
 from ledger.records import Dtype
 from ledger.roofline import DTYPE_BYTES
 
 from .cost import product_shape
-from .normed import PRODUCT, PRODUCTS, own_settings
+from .normed import OF_FEW_ROWS, PRODUCT, PRODUCTS, own_settings
 from .search import Config, cheapest_normed, chosen, normed_configs
 from .variants import NAME, NEUTRAL, shared_bytes
 from .warp_specialised import MAX_SPLITS
@@ -34,8 +35,20 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> Config:
     seen = _seen(shape, dtype)
     if _is_aligned(shape["O"], dtype):
         return cheapest_normed(seen, dtype, sms_of(target)) or generic
-    # Of few steps Triton's product is the fastest.
-    return next(_of_products([PRODUCT.config(product_shape(seen), dtype, target)]), generic)
+    product = PRODUCT.config(product_shape(seen), dtype, target)
+    # Of few steps Triton's product may be the fastest, which none of these variants has.
+    return next(_of_products([product]), None) or _of_few_steps(seen, dtype, target) or generic
+
+
+def _of_few_steps(shape: Shape, dtype: Dtype, target: str) -> Config | None:
+    """Return the configuration of weights with unaligned rows and few of them; None for very few."""
+    if shape["H"] < _FEW_STEPS:
+        return None
+    if shape["B"] <= MOST_ROWS:
+        product = product_shape(shape)
+        few = OF_FEW_ROWS.config(PRODUCT.generic_config(product, dtype, target), product)
+        return next(_of_products([few]))
+    return cheapest_normed({**shape, "O": pad_rows.padded(shape["O"], DTYPE_BYTES[dtype])}, dtype, sms_of(target))
 
 
 def is_unaligned(shape: Shape, dtype: Dtype) -> bool:
@@ -67,6 +80,10 @@ def _of_products(products: Iterable[Settings]) -> Iterator[Config]:
         if product["variant"] in PRODUCTS.values():
             own = own_settings(product)
             yield {**own, **NEUTRAL[own["variant"]], "pdl": 1}
+
+
+_FEW_STEPS = 128
+"""Inner positions below which the generic variant is taken, where matmul's rule takes Triton's product."""
 
 
 # Generic

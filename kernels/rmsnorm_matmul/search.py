@@ -15,12 +15,25 @@ from typing import Any
 from ledger.cost_model import Rates
 from ledger.kernels.common.configs import Settings
 from ledger.kernels.common.gemm_frames import Frame, cluster_frames
+from ledger.kernels.common.gemm_rule import divided_ns
 from ledger.kernels.common.targets import SHARED_BYTES, SMS, ceil_div
 from ledger.operations import Shape
 from ledger.records import Dtype
 
 from . import ping_pong
-from .cost import RATES, Tile, chain_s, cluster_ctas, normed_s, product_shape, rates_of, resident_ctas, tile_of
+from .cost import (
+    RATES,
+    Tile,
+    behind_normed_s,
+    chain_s,
+    cluster_ctas,
+    normed_s,
+    product_shape,
+    rates_of,
+    resident_ctas,
+    tile_of,
+)
+from .normed import DIVIDED, PRODUCT, own_settings, product_settings
 from .variants import NEUTRAL, shared_bytes, together
 
 Config = dict[str, Any]
@@ -100,8 +113,27 @@ def cheapest(shape: Shape, dtype: Dtype, *, rates: Rates = RATES) -> Config | No
 
 
 def cheapest_normed(shape: Shape, dtype: Dtype, sms: int) -> Config | None:
-    """Return the cheapest configuration of cuda_normed, or None where none fits. sms: of the chip."""
-    return next(normed_configs(shape, dtype, sms), None)
+    """Return the cheapest configuration of cuda_normed or normed_split_k, or None where none fits. sms: of the chip."""
+    found = [
+        config for config in (next(normed_configs(shape, dtype, sms), None), _divided(shape, dtype, sms)) if config
+    ]
+    return min(found, key=lambda config: _normed_config_s(config, shape, dtype, sms), default=None)
+
+
+def _divided(shape: Shape, dtype: Dtype, sms: int) -> Config | None:
+    """Return the cheapest configuration of normed_split_k, None where there is none."""
+    product = product_shape(shape)
+    generic = {**PRODUCT.generic_config(product, dtype, "sm_90"), "programs": sms}
+    found = PRODUCT.divided(generic, product, dtype, "sm_90")
+    return {**own_settings(found[1]), **NEUTRAL["normed_split_k"]} if found else None
+
+
+def _normed_config_s(config: Config, shape: Shape, dtype: Dtype, sms: int) -> float:
+    if config["variant"] == "cuda_normed":
+        return normed_s(frame_of(config), shape, dtype, sms)
+    product = product_shape(shape)
+    taken = DIVIDED.nanoseconds(product_settings(config, shape["B"], sms), product, sms)
+    return behind_normed_s(divided_ns(taken, product), shape, dtype)
 
 
 def normed_configs(shape: Shape, dtype: Dtype, sms: int) -> Iterator[Config]:
@@ -149,8 +181,8 @@ def cheapest_fused(shape: Shape, dtype: Dtype, *, below_s: float = math.inf, rat
 
 def predicted_s(config: Config, shape: Shape, dtype: Dtype, *, rates: Rates = RATES) -> float:
     """Return the predicted time of a configuration in a chain of other kernels, in seconds."""
-    if config["variant"] == "cuda_normed":
-        return normed_s(frame_of(config), shape, dtype, rates.slots[1])
+    if config["variant"] in ("cuda_normed", "normed_split_k"):
+        return _normed_config_s(config, shape, dtype, rates.slots[1])
     tile = tile_of(config)
     resident = resident_ctas(tile, shared_bytes(config, shape, dtype))
     return chain_s(tile, shape, dtype, resident, rates=rates)

@@ -3,7 +3,8 @@
 A configuration has these keys, all of them in every variant:
 
     variant             generic (Triton), warp_specialised (Gluon); in CUDA C++ cuda_cooperative, cuda_ping_pong, and
-                        in two launches cuda_normed, normed_few_rows and normed_residues (normed.py)
+                        after a launch that normalises the rows cuda_normed, normed_few_rows, normed_residues and
+                        normed_split_k (normed.py)
     block_b, block_o    the tile of the result
     block_k             inner positions of a K step
     split_k             CTAs that divide a tile's inner dimension; in CUDA C++ they are a cluster
@@ -57,14 +58,16 @@ _OWN_TILES = {"cuda_ping_pong": 1, **dict.fromkeys(normed.PRODUCTS, len(_POWERS)
 """Variant -> how many of these its own check covers, since other values are right."""
 
 _ALONE = {"cluster_n": 1, "swap_ab": 0, "stream_k": 0}
+_NORMED = {"block_k": 64, "x_stages": 0, "scaling_warpgroups": 0}
 NEUTRAL: dict[str, dict[str, int]] = {
     "generic": {"cluster_m": 1, **_ALONE, "x_stages": 0, "scaling_warpgroups": 0, "pdl": 0},
     "warp_specialised": {"cluster_m": 1, **_ALONE, "tma": 1},
     "cuda_cooperative": {"cluster_m": 1, **_ALONE, "block_k": 64, "x_stages": 0, "scaling_warpgroups": 0, "tma": 1},
     "cuda_ping_pong": {**_ALONE, "block_k": 64, "scaling_warpgroups": 0, "tma": 1},
-    "cuda_normed": {"block_k": 64, "x_stages": 0, "scaling_warpgroups": 0, "tma": 1},
-    "normed_few_rows": {"cluster_m": 1, **_ALONE, "block_k": 64, "x_stages": 0, "scaling_warpgroups": 0, "tma": 0},
-    "normed_residues": {"cluster_m": 1, **_ALONE, "block_k": 64, "x_stages": 0, "scaling_warpgroups": 0, "tma": 1},
+    "cuda_normed": {**_NORMED, "tma": 1},
+    "normed_few_rows": {"cluster_m": 1, **_ALONE, **_NORMED, "tma": 0},
+    "normed_residues": {"cluster_m": 1, **_ALONE, **_NORMED, "tma": 1},
+    "normed_split_k": {"cluster_m": 1, **_ALONE, **_NORMED, "tma": 1},
 }
 """Variant -> the values of keys that it fixes."""
 
@@ -100,10 +103,11 @@ def check_config(config: Settings, shape: Shape, dtype: Dtype, target: str) -> N
     for problem in _problems(config, shape, dtype, target):
         raise InputError(f"{NAME}: {problem}")
     configs.check_powers(NAME, config, _POWERS[_OWN_TILES.get(config["variant"], 0) :])
-    steps = ceil_div(shape["H"], config["block_k"])
-    if config["variant"] not in normed.PRODUCTS and not 1 <= config["split_k"] <= steps:
-        raise InputError(f"{NAME}: split_k is {config['split_k']}; expected 1 to the {steps} steps of block_k in H")
-    configs.check_wgmma(NAME, config, target, rows="block_o")
+    if config["variant"] not in normed.PRODUCTS:
+        steps = ceil_div(shape["H"], config["block_k"])
+        if not 1 <= config["split_k"] <= steps:
+            raise InputError(f"{NAME}: split_k is {config['split_k']}; expected 1 to the {steps} steps of block_k in H")
+        configs.check_wgmma(NAME, config, target, rows="block_o")
     configs.check_ranges(NAME, config, (("num_stages", 1, 32),))
     # Unaligned weights of the variants in two launches are copied, or read by classes of rows.
     rows = {} if config["variant"] in normed.PRODUCTS else {"O": shape["O"]}

@@ -19,11 +19,14 @@ from ledger.kernels.common.gemm_frames import Frame, cluster_frames, nanoseconds
 from ledger.kernels.common.targets import Target
 from ledger.kernels.rmsnorm_matmul.candidates import candidate, candidates
 from ledger.kernels.rmsnorm_matmul.cost import (
+    FIRST_BYTES,
+    FIRST_BYTES_PER_S,
     NORMALISED_BYTES_PER_S,
     NORMALISING_S,
     RATES,
     Clocks,
     Tile,
+    behind_normed_s,
     chain_s,
     launch_of,
     normed_s,
@@ -109,9 +112,12 @@ FRAME = Frame(128, 192, 2, 1)
 
 def test_rows_normalised_first_take_a_launch_and_their_bytes_beside_the_product() -> None:
     product_s = 1e-9 * nanoseconds(FRAME, {"M": 256, "N": 6144, "K": 4096}, 132, copied=True)
-    # 256 rows of 8 KiB.
-    expected = product_s + NORMALISING_S + 256 * 8192 / NORMALISED_BYTES_PER_S
+    # 256 rows of 8 KiB; four times as many take the later rate for what exceeds the first bytes.
+    expected = product_s + NORMALISING_S + 256 * 8192 / FIRST_BYTES_PER_S
     assert normed_s(FRAME, SHAPE, "bf16", 132) == pytest.approx(expected)
+    first_s, x = FIRST_BYTES / FIRST_BYTES_PER_S, 1024 * 8192
+    expected = NORMALISING_S + first_s + (x - FIRST_BYTES) / NORMALISED_BYTES_PER_S
+    assert behind_normed_s(0.0, {**SHAPE, "B": 1024}, "bf16") == pytest.approx(expected)
     # What clusters wait for is hidden behind the launch that normalises.
     assert product_s < 1e-9 * nanoseconds(FRAME, {"M": 256, "N": 6144, "K": 4096}, 132)
 

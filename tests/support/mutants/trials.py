@@ -246,6 +246,7 @@ def _unaligned_trials(dtype: str, normed: dict[str, Any], swapped: dict[str, Any
     }  # fmt: skip
     wide = {**normed, "variant": "normed_residues", "block_b": 128, "block_o": 128, "num_stages": 2}
     narrow = {**wide, "block_o": 64, "num_warps": 4}
+    divided = {**wide, "variant": "normed_split_k", "block_b": 64, "split_k": 3, "num_stages": 3}
     return (
         Trial({"B": 123, "H": 1001, "O": 331}, dtype, normed),
         Trial({"B": 70, "H": 9001, "O": 520}, dtype, {**normed, "block_b": 64, "num_warps": 4}),
@@ -260,6 +261,9 @@ def _unaligned_trials(dtype: str, normed: dict[str, Any], swapped: dict[str, Any
         Trial({"B": 64, "H": 398, "O": 68}, dtype, {**wide, "block_b": 64, "split_k": 4}),
         Trial({"B": 128, "H": 1000, "O": 190}, dtype, {**wide, "split_k": 2}),
         Trial({"B": 130, "H": 513, "O": 70}, dtype, {**narrow, "block_b": 48, "split_k": 3, "num_stages": 3}),
+        Trial({"B": 29, "H": 20001, "O": 77}, dtype, {**narrow, "block_b": 32, "split_k": 16, "num_stages": 4}),
+        Trial({"B": 60, "H": 1001, "O": 200}, dtype, divided),
+        Trial({"B": 123, "H": 2000, "O": 328}, dtype, {**divided, "split_k": 5, "pdl": 0}),
         Trial({"B": 65, "H": 103, "O": 67}, dtype, {**wide, "block_b": 72}, scale=256.0),
         Trial({"B": 65, "H": 203, "O": 129}, dtype, {**few, "block_b": 72}, scale=2.0**-10),
     )
