@@ -152,7 +152,7 @@ CLUSTER_MUTANTS: tuple[Mutant, ...] = (
            "for (int at = vectors; at < vectors; at += THREADS)\n        out[at]"),
     _NORMALISE("normed_first_row_alone", "(const uint4*)x + (i64)row * vectors", "(const uint4*)x"),
     _RAGGED("normed_ragged_dropped_gain", "r * (inside ? low(__ldg(gain + column)) : 0.f)", "r"),
-    _RAGGED("normed_ragged_holds_half", "if (HELD) ((Vector*)held)[at] = v;", "if (HELD && at % 2) ((Vector*)held)[at] = v;"),
+    _RAGGED("normed_ragged_holds_half", "if (HELD) ((Vector*)held)[at]", "if (HELD && at % 2) ((Vector*)held)[at]"),
     _RAGGED("normed_ragged_unscaled", "rsqrtf(sum / n_inner + eps)", "1.f"),
     _RAGGED("normed_ragged_forgets_a_warp", "for (int w = 0; w < WARPS; ++w)", "for (int w = 1; w < WARPS; ++w)"),
     _RAGGED("normed_ragged_in_order", "at * CLASSES + of_class", "of_class * in_class + at"),
