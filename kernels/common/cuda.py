@@ -212,8 +212,8 @@ def _stride_bytes(tensor: Tensor, dimension: int) -> int:
 def tensor_map(tensor: Tensor, box: tuple[int, int], *, promotion: Literal[128, 256] = 256) -> TensorMap:
     """Return the tensor map by which the copy engine moves boxes of row-major matrices in 128-byte swizzle.
 
-    Shapes: tensor (rows, columns), or (matrices, rows, columns), of fp16, bf16 or fp8, 16-byte aligned with a row pitch
-    of a multiple of 16 bytes; box (rows, columns) of one matrix, its columns at most 128 bytes. What lies outside the
+    Shapes: tensor (rows, columns), or (matrices, rows, columns), of fp16, bf16, fp8 or int8, 16-byte aligned with a row
+    pitch of a multiple of 16 bytes; box (rows, columns) of one matrix, its columns at most 128 bytes. What lies outside the
     matrix is loaded as zero and not stored.
     promotion: bytes that L2 fetches at once for a miss.
     Raises: MachineError when the driver refuses.
@@ -226,6 +226,7 @@ def tensor_map(tensor: Tensor, box: tuple[int, int], *, promotion: Literal[128, 
         torch.float16: kinds.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
         torch.bfloat16: kinds.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
         torch.float8_e4m3fn: kinds.CU_TENSOR_MAP_DATA_TYPE_UINT8,
+        torch.int8: kinds.CU_TENSOR_MAP_DATA_TYPE_UINT8,
     }[tensor.dtype]
     swizzles, promotions = driver.CUtensorMapSwizzle, driver.CUtensorMapL2promotion
     sizes = [*reversed(tensor.shape)]

@@ -32,15 +32,13 @@ from .gemm_config import (
 from .gemm_frames import registers_hold, swapped_rows, wgmma_step
 from .targets import TMA_ALIGNMENT, ceil_div
 from .wgmma import Kind, Wgmma, wgmma_header
-from .wgmma_int8 import int8_header
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_KINDS: dict[str, Kind] = {"fp16": "f16", "bf16": "bf16", "fp8_e4m3": "e4m3"}
+_KINDS: dict[str, Kind] = {"fp16": "f16", "bf16": "bf16", "fp8_e4m3": "e4m3", "int8": "s8"}
 # Of an element of C; lanes store those of int8.
 _RESULT_BYTES = 2
-_DTYPES = (*_KINDS, "int8")
 
 DIVIDED_CLOCKS = 10_700
 """Clocks that stream-K costs a launch beside its tiles, as fitted to matmul (docs/notes/gemm.md)."""
@@ -64,7 +62,7 @@ class ClusterGemm:
     def check(self, config: Settings, shape: Shape, dtype: Dtype, target: str) -> None:
         """Check a configuration with variant cuda. Raises: InputError."""
         (rows, cols), split, what = cluster_of(config), config["split_k"], f"{self.name}: variant is cuda"
-        if target != "sm_90" or dtype not in _DTYPES:
+        if target != "sm_90" or dtype not in _KINDS:
             raise InputError(f"{what} on {target} in {dtype}; expected sm_90 and 8 or 16 bits")
         widths, said = ((1, 2, 4), "1, 2 or 4") if swapped(config) else ((1, 2), "1 or 2")
         if not 1 <= rows <= 5 or cols not in widths or split not in (1, 2) or rows * cols * split > 8:
@@ -131,12 +129,9 @@ class ClusterGemm:
             **({"STORES_IN_RING": 1} if stores_in_ring(config, DTYPE_BYTES[dtype]) else {}),
         }  # fmt: skip
         n = config["block_m" if swap else "block_n"]
-        if dtype == "int8":
-            generated = int8_header(n)
-        else:
-            # A is K-major, B is MN-major (K-major in fp8); swapped, B is the first operand.
-            generated = wgmma_header(Wgmma(n=n, kind=_KINDS[dtype], a_transposed=swap, b_transposed=not swap))
-        return self.source(entry=f"{self.name}_cluster", defines=defines, generated=generated)
+        # A is K-major, B is MN-major (K-major of one byte an element); swapped, B is the first operand.
+        product = Wgmma(n=n, kind=_KINDS[dtype], a_transposed=swap, b_transposed=not swap)
+        return self.source(entry=f"{self.name}_cluster", defines=defines, generated=wgmma_header(product))
 
     def ahead(self, config: Settings, shape: Shape, dtype: Dtype) -> AheadCuda:
         """Return what the compiler needs to compile the program without a GPU."""
@@ -181,8 +176,6 @@ class ClusterGemm:
 
     def _maps(self, a: Tensor, b: Tensor, out: Tensor, config: Settings, *, rows: int, direct: bool) -> list[Argument]:
         """Return the tensor maps of A, B and C, or C itself where it is stored without. rows: those of a tile."""
-        import torch
-
         (height, width), block_n, block_k = cluster_of(config), config["block_n"], config["block_k"]
         if a.element_size() == 1:
             b_box = block_n // height, block_k
@@ -191,9 +184,6 @@ class ClusterGemm:
             b_box = block_k // (height if block_n // 64 % height and block_k % height == 0 else 1), 64
         # A warp's 16 rows, of which parts end 8 each; where swapped, tiles begin at any multiple of 8.
         c_box = (8 if swapped(config) or config["split_k"] > 1 else 16), 64
-        if a.dtype == torch.int8:
-            # To the TMA both are bytes.
-            a, b = a.view(torch.float8_e4m3fn), b.view(torch.float8_e4m3fn)
         boxes = ((a, (rows // width, block_k)), (b, b_box), *([] if direct else [(out, c_box)]))
         maps: list[Argument] = [tensor_map(tensor, box, promotion=self.promotion) for tensor, box in boxes]
         return [*maps, *([out] if direct else [])]

@@ -10,16 +10,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 HEADER = "wgmma.h"
-Kind = Literal["f16", "bf16", "e4m3"]
+Kind = Literal["f16", "bf16", "e4m3", "s8"]
 
 
 @dataclass(frozen=True)
 class Wgmma:
     """Describe one wgmma of 64 rows by n columns, issued by the C++ function NAME(d, a, b, accumulate).
 
-    kind: the type of both operands. a: where the first operand lies. a_transposed, b_transposed: whether an operand in
-    shared memory is MN-major, which fp8 cannot be. zeroing: whether the function takes `accumulate`, which 0 makes
-    start from zero; without it all products are added to d.
+    kind: the type of both operands; sums of s8 are integers. a: where the first operand lies. a_transposed,
+    b_transposed: whether an operand in shared memory is MN-major, which those of one byte an element cannot be.
+    zeroing: whether the function takes `accumulate`, which 0 makes start from zero; without it all products are added
+    to d.
     """
 
     n: int
@@ -37,15 +38,20 @@ class Wgmma:
         held = [f"a[{i}]" for i in range(4)] if in_registers else ["a"]
         a = ", ".join(f"%{sums + i}" for i in range(len(held)))
         b = sums + len(held)
-        outputs = ", ".join(f'"+f"(d[{i}])' for i in range(sums))
+        integers, one_byte = self.kind == "s8", self.kind in ("e4m3", "s8")
+        outputs = ", ".join(f'"+{"r" if integers else "f"}"(d[{i}])' for i in range(sums))
         inputs = ", ".join(f'"{"r" if in_registers else "l"}"({one})' for one in held)
         operands = f"{{{', '.join(f'%{i}' for i in range(sums))}}}, {f'{{{a}}}' if in_registers else a}, %{b}"
-        shape = f"m64n{self.n}k{32 if self.kind == 'e4m3' else 16}.f32.{self.kind}.{self.kind}"
+        kinds = f"{'s32' if integers else 'f32'}.{self.kind}.{self.kind}"
+        shape = f"m64n{self.n}k{32 if one_byte else 16}.{kinds}"
         before = f'"{{.reg .pred p; setp.ne.b32 p, %{b + 1}, 0;\\n"\n        ' if self.zeroing else ""
         flag = ', "r"(accumulate)' if self.zeroing else ""
-        tail = f"{'p' if self.zeroing else '1'}, 1, 1{self._major};{'}' if self.zeroing else ''}"
+        # Integers have no signs.
+        signs = "" if integers else f", 1, 1{'' if one_byte else self._major}"
+        tail = f"{'p' if self.zeroing else '1'}{signs};{'}' if self.zeroing else ''}"
         return (
-            f"DEVICE void {self.name}(float (&d)[{sums}], {'const u32* a' if in_registers else 'u64 a'}, u64 b"
+            f"DEVICE void {self.name}({'int' if integers else 'float'} (&d)[{sums}], "
+            f"{'const u32* a' if in_registers else 'u64 a'}, u64 b"
             f"{', int accumulate' if self.zeroing else ''}) {{\n"
             f'    asm volatile({before}"wgmma.mma_async.sync.aligned.{shape} {operands}, {tail}"\n'
             f'        : {outputs} : {inputs}, "l"(b){flag});\n'
@@ -54,9 +60,9 @@ class Wgmma:
 
     @property
     def _major(self) -> str:
-        """Return the operands that say which operands in shared memory are MN-major; fp8 has none."""
+        """Return the operands that say which operands in shared memory are MN-major."""
         given = [self.b_transposed] if self.a == "registers" else [self.a_transposed, self.b_transposed]
-        return "" if self.kind == "e4m3" else "".join(f", {int(one)}" for one in given)
+        return "".join(f", {int(one)}" for one in given)
 
 
 def wgmma_header(*instructions: Wgmma) -> dict[str, str]:
