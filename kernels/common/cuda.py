@@ -213,8 +213,8 @@ def tensor_map(tensor: Tensor, box: tuple[int, int], *, promotion: Literal[128, 
     """Return the tensor map by which the copy engine moves boxes of row-major matrices in 128-byte swizzle.
 
     Shapes: tensor (rows, columns), or (matrices, rows, columns), of fp16, bf16, fp8 or int8, 16-byte aligned with a row
-    pitch of a multiple of 16 bytes; box (rows, columns) of one matrix, its columns at most 128 bytes. What lies outside the
-    matrix is loaded as zero and not stored.
+    pitch of a multiple of 16 bytes; box (rows, columns) of one matrix, its columns at most 128 bytes. What lies outside
+    the matrix is loaded as zero and not stored.
     promotion: bytes that L2 fetches at once for a miss.
     Raises: MachineError when the driver refuses.
     """
