@@ -191,6 +191,8 @@ class Attention:
     def _few_blocks(self, generic: dict[str, Any], shape: Shape, sms: int) -> dict[str, Any] | None:
         """Return the configuration of Triton's variant where it takes less time than the specialised one, or None."""
         columns = max(block_d(shape), 32)
+        if columns not in _FEW_BLOCKS:
+            return None
         step_us, specialised_us, split_us, resident = _FEW_BLOCKS[columns]
         s, heads = shape["S"], shape["B"] * shape["HQ"]
         wide, block_n = columns == 256, 64 if columns == 256 or s <= 64 else 128
@@ -233,9 +235,14 @@ class Attention:
         while shared_bytes(config, shape, dtype) > SHARED_BYTES[target]:
             if config["num_stages"] > 1:
                 config["num_stages"] -= 1
-            else:
+            elif max(config["block_m"], config["block_n"]) > 16:
                 smaller = "block_n" if config["block_n"] > 16 else "block_m"
                 config[smaller] //= 2
+            else:
+                raise InputError(
+                    f"{self.name}: D is {shape['D']} on {target}, whose shared memory does not hold 16 such rows of "
+                    "queries and keys; expected a smaller D"
+                )
         return config
 
     def check_config(self, config: Mapping[str, Any], shape: Shape, dtype: Dtype, target: str) -> None:

@@ -140,7 +140,9 @@ def attention_kernel(
             maximum = tl.maximum(maximum, tl.load(stats + part * (2 * BLOCK_M), cache_modifier=".cg"))
         total = tl.zeros((BLOCK_M,), dtype=tl.float32)
         acc = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
-        for part in tl.static_range(SPLITS):
+        # Registers do not hold several parts of wide tiles.
+        UNROLLED: tl.constexpr = 1 if BLOCK_D > 128 else SPLITS
+        for part in tl.range(0, SPLITS, loop_unroll_factor=UNROLLED):
             of_part = stats + part * (2 * BLOCK_M)
             weight = tl.exp2(tl.load(of_part, cache_modifier=".cg") - maximum)
             total += weight * tl.load(of_part + BLOCK_M, cache_modifier=".cg")

@@ -122,10 +122,13 @@ class RowKernel(Family):
         if block_m < num_warps and n <= NARROW:
             # Warps without a row of their own share rows; with 4 bytes an element that makes loads too narrow.
             num_warps = block_m if element == 4 and cell.aligned and block_m > 1 else min(num_warps, 4)
+        num_warps = warps_on(target, num_warps)
+        while block_m > 1 and block_m * block_n > MAX_THREAD_ELEMENTS * 32 * num_warps:
+            block_m //= 2
         chosen = {
             "block_m": block_m,
             "block_n": block_n,
-            "num_warps": warps_on(target, num_warps),
+            "num_warps": num_warps,
             "shifted_copies": int(copied and is_ragged(n, vector, block_m, copied)),
             "bypass_l1": tile.bypass_l1,
             "pipelined_loads": tile.pipelined_loads,

@@ -17,8 +17,8 @@ same bits.
 Programmatic dependent launch: with pdl 1 a launch begins before the previous one ends, and waits for that before it
 reads x. Before the wait cuda_normed reads the gain, cuda_ping_pong gain and weights, warp_specialised and
 cuda_cooperative the weights: the previous launch must not write these.
-cuda_normed, normed_few_rows and normed_residues write the normalised x to a workspace and read it back (2 · e · B·H
-bytes, L2), which is left out too, as is the copy of unaligned weights that cuda_normed reads.
+The variants named after normed rows write these to a workspace and read them back (2 · e · B·H bytes, L2), which is
+left out too, as are the copy of unaligned weights that cuda_normed reads and the parts of normed_split_k.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Variants in two launches for sm_90: the rows of x are normalised into a workspace, then multiplied.
+"""Variants for sm_90 that normalise the rows of x into a workspace first, and then multiply.
 
 Host side of normalise.cu and normalise_ragged.cu, which round the rows once to the dtype, and of the product, one of
 matmul's: in cuda_normed the cluster GEMM (product.cu), which reads a copy of weights whose rows are unaligned; in
-normed_few_rows and normed_residues the product of few rows that reads such weights as they lie, in normed_split_k
-that of few tiles. The keys of a
-configuration are those of common/gemm_config.py, with block_b for block_m and block_o for block_n. With pdl 1 each
-launch begins before the one ahead of it has ended.
+normed_few_rows and normed_residues the products of few rows that read such weights as they lie; in normed_split_k that
+of few tiles, with a launch that adds its parts. The keys of a configuration are those of common/gemm_config.py, with
+block_b for block_m and block_o for block_n. With pdl 1 each launch begins before the one ahead of it has ended.
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ _MOST_VECTORS = 8
 _RAGGED_THREADS = {2048: 256, 8192: 512, 1 << 31: 1024}
 """Of a row of at most so many columns, in normalise_ragged.cu."""
 
-_MOST_HELD = 200 << 10
-"""Bytes of a row that shared memory holds."""
+_MOST_HELD, _HELD_STEP = 200 << 10, 8 << 10
+"""Bytes of a row that shared memory holds, and of which it takes multiples."""
 
 _CLUSTER = ClusterGemm(name=NAME, source=partial(cuda_source, __name__, "product.cu"))
 OF_FEW_ROWS, _BY_RESIDUES, DIVIDED = FewRows(NAME), Residues(NAME), SplitK(NAME)
@@ -90,7 +89,8 @@ def normalise_ahead(shape: Shape, dtype: Dtype, *, classes: int = 1) -> AheadCud
     if classes > 1 or h % 8:
         source, threads = "normalise_ragged.cu", next(n for most, n in _RAGGED_THREADS.items() if h <= most)
         held = 2 * h <= _MOST_HELD
-        shared = ceil_div(2 * h, 16) * 16 if held else 0
+        # In few sizes: each is loaded by itself.
+        shared = ceil_div(2 * h, _HELD_STEP) * _HELD_STEP if held else 0
         vector = 8 if h % 8 == 0 else 2 if h % 2 == 0 else 1
         defines |= {"CLASSES": classes, "VECTOR": vector, "THREADS": threads, "HELD": int(held)}
     else:
@@ -156,7 +156,9 @@ def shared_bytes(config: Settings, shape: Shape, dtype: Dtype) -> int:
 
 
 def problems(config: Settings, shape: Shape, target: str) -> Iterator[str]:
-    """Yield what is wrong with a configuration: what the product refuses."""
+    """Yield what is wrong with a configuration: what the product refuses, and weights that have no classes of rows."""
+    if config["variant"] == "normed_residues" and classes_of(shape["O"]) == 1:
+        yield f"variant is normed_residues with O={shape['O']}; expected no multiple of 8"
     try:
         settings = product_settings(config, shape["B"], sms_of(target))
         PRODUCT.check_config(settings, product_shape(_seen(config, shape, "H")), "fp16", target)

@@ -35,15 +35,16 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> Config:
     seen = _seen(shape, dtype)
     if _is_aligned(shape["O"], dtype):
         return cheapest_normed(seen, dtype, sms_of(target)) or generic
+    if shape["H"] < _FEWEST_STEPS:
+        return generic
     product = PRODUCT.config(product_shape(seen), dtype, target)
     # Of few steps Triton's product may be the fastest, which none of these variants has.
-    return next(_of_products([product]), None) or _of_few_steps(seen, dtype, target) or generic
+    few = _of_few_steps(seen, dtype, target) if shape["H"] >= _FEW_STEPS else None
+    return next(_of_products([product]), None) or few or generic
 
 
 def _of_few_steps(shape: Shape, dtype: Dtype, target: str) -> Config | None:
-    """Return the configuration of weights with unaligned rows and few of them; None for very few."""
-    if shape["H"] < _FEW_STEPS:
-        return None
+    """Return the configuration of few weights with unaligned rows. shape: with the pitch of the normalised rows."""
     if shape["B"] <= MOST_ROWS:
         product = product_shape(shape)
         few = OF_FEW_ROWS.config(PRODUCT.generic_config(product, dtype, target), product)
@@ -61,7 +62,7 @@ def unaligned_configs(shape: Shape, dtype: Dtype, target: str) -> Iterator[Confi
     seen = _seen(shape, dtype)
     if _is_aligned(shape["O"], dtype):
         yield from normed_configs(seen, dtype, sms_of(target))
-    else:
+    elif shape["H"] >= _FEWEST_STEPS:
         yield from _of_products(one.config for one in PRODUCT.candidates(product_shape(seen), dtype, target))
 
 
@@ -82,8 +83,9 @@ def _of_products(products: Iterable[Settings]) -> Iterator[Config]:
             yield {**own, **NEUTRAL[own["variant"]], "pdl": 1}
 
 
-_FEW_STEPS = 128
-"""Inner positions below which the generic variant is taken, where matmul's rule takes Triton's product."""
+_FEWEST_STEPS, _FEW_STEPS = 8, 128
+"""Inner positions below which unaligned weights take the generic variant always, and where matmul's rule takes Triton's
+product."""
 
 
 # Generic

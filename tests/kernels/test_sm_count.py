@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import random
 import sys
@@ -102,8 +103,19 @@ def test_a_product_after_an_rmsnorm_runs_on_every_part_of_a_chip() -> None:
     for sms in (*range(1, 9), *range(10, 67, 4)):
         for _ in range(16):
             b, h, o = (round(2 ** draw.uniform(0, most)) for most in (12.5, 11, 11))
-            shape, chip = {"B": b, "H": 8 * h, "O": 8 * o}, Target("sm_90", sms)
-            kernel.check_config(kernel.config(shape, "bf16", chip), shape, "bf16", chip)
+            chip = Target("sm_90", sms)
+            # Aligned rows, and unaligned ones.
+            for shape in ({"B": b, "H": 8 * h, "O": 8 * o}, {"B": b, "H": 3 * h, "O": 8 * o}, {"B": b, "H": h, "O": o}):
+                kernel.check_config(kernel.config(shape, "bf16", chip), shape, "bf16", chip)
+
+
+@pytest.mark.parametrize("sms", [132, 16, 1])
+def test_a_product_after_an_rmsnorm_has_a_configuration_of_the_shortest_unaligned_rows(sms: int) -> None:
+    kernel, chip = load_kernel("rmsnorm_matmul").kernel, Target("sm_90", sms)
+    for h, o, b in itertools.product(range(1, 12), (6, 15, 175, 2135, 9147), (1, 33, 1001)):
+        shape = {"B": b, "H": h, "O": o}
+        kernel.check_config(kernel.config(shape, "bf16", chip), shape, "bf16", chip)
+        assert list(kernel.candidates(shape, "bf16", chip))
 
 
 def test_clusters_of_four_leave_sms_idle() -> None:
