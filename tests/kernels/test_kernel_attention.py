@@ -137,7 +137,7 @@ def test_attention_work_is_as_worked_by_hand(name: str, shape: dict[str, int], e
 def test_whole_sequences_of_wide_rows_have_a_configuration(d: int) -> None:
     kernel, shape = load_kernel("flash_attention").kernel, {"B": 2, "HQ": 8, "HKV": 8, "S": 512, "D": d}
     kernel.check_config(kernel.config(shape, "bf16", "sm_90"), shape, "bf16", "sm_90")
-    with pytest.raises(InputError, match="D is 1040 on sm_75.*expected a smaller D"):
+    with pytest.raises(InputError, match=r"D is 1040 on sm_75.*expected a smaller D"):
         kernel.config({**shape, "D": 1040}, "fp16", "sm_75")
 
 
