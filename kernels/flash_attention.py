@@ -5,15 +5,17 @@ Shapes: q, y (B, HQ, S, D), k, v (B, HKV, S, D), row-major and of one dtype (fp1
 Traffic: e · (B·HQ·S·D + 2·B·HKV·S·D) bytes read and e · B·HQ·S·D written, e bytes an element.
 Source: FlashAttention-2, arXiv 2307.08691, algorithm 1; the products count as in its section 4.1.
 The work model excludes: re-reads of k and v by each block of queries (L2), the padding of S and D to whole tiles, the
-softmax (about five operations a score, none on the tensor cores) and corrections where a running maximum rises.
+softmax (about five operations a score, none on the tensor cores), corrections where a running maximum rises and the
+partial sums of divided keys (L2).
 
-On sm_90, 16-bit rows of 33 to 64 columns take CUDA C++ (common/attention.cu) and rows of 65 to 128 columns the
-warp-specialised variant; all others take the generic one. Both are in common/attention_device.py.
+On sm_90, 16-bit rows of 33 to 64 columns take CUDA C++ (common/attention.cu) and rows of 65 to 256 columns the
+warp-specialised variant; all others, and few blocks of queries, take the generic one, which may divide keys among
+programs. Both are in common/attention_device.py.
 
 Precision: scores, sums and outputs are fp32; the exponentials are rounded to the dtype before they are multiplied by v
 (they are up to 1, in CUDA C++ up to 256: these raise a row's reference only for scores well above it); one rounding at
-the end. Determinism: each block of queries is computed by one program in a fixed order, so the same
-inputs give the same bits.
+the end. Determinism: each block of queries is computed by one program in a fixed order, or by a few whose sums are
+added in their order, so the same inputs give the same bits.
 """
 
 from __future__ import annotations

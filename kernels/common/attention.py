@@ -1,8 +1,9 @@
 """Builds the kernels of attention over whole sequences, causal or not: launch rule, checks, plans of the launches.
 
 Shapes: q, y (B, HQ, S, D), k, v (B, HKV, S, D), row-major and of one dtype; HQ is a multiple of HKV. The variants are
-"generic", Triton for all targets; for sm_90 and 16-bit rows "warp_specialised", Gluon for 65 to 128 columns, and
-"cuda", CUDA C++ for 33 to 64 columns. Imports torch, only when called.
+"generic", Triton for all targets, which may divide the keys of a block of queries among programs; for sm_90 and 16-bit
+rows "warp_specialised", Gluon for 65 to 256 columns, and "cuda", CUDA C++ for 33 to 64 columns. Imports torch, only
+when called.
 """
 
 from __future__ import annotations
