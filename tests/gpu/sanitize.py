@@ -106,8 +106,18 @@ OWN: dict[str, tuple[dict[str, int], ...]] = {
     "decode_attention": attention._heads(
         (1, 17, 1, 70, 16), (2, 8, 2, 515, 128), (2, 8, 8, 256, 64), (1, 16, 1, 600, 64)
     ),
-    "flash_attention": attention._heads((1, 2, 1, 257, 128), (1, 2, 2, 256, 64), (1, 3, 1, 133, 40)),
-    "flash_attention_causal": attention._heads((1, 2, 1, 257, 128), (1, 2, 2, 256, 64), (1, 3, 1, 133, 40)),
+    **dict.fromkeys(
+        ("flash_attention", "flash_attention_causal"),
+        # Few blocks, some of whose keys are divided, and more than SMs.
+        attention._heads(
+            (1, 2, 1, 257, 128),
+            (1, 1, 1, 1030, 64),
+            (1, 3, 1, 133, 40),
+            (1, 136, 1, 65, 128),
+            (1, 136, 8, 66, 256),
+            (1, 136, 8, 65, 160),
+        ),
+    ),
     "mla_decode": (
         {"B": 1, "H": 64, "S": 64},
         {"B": 1, "H": 64, "S": 321},
