@@ -127,14 +127,6 @@ def _operands(config: Mapping[str, Any], shape: Shape) -> dict[str, Operand]:
     return {name: Operand(name, block if config["tma"] else None, view) for name, (block, view) in blocks.items()}
 
 
-def _workspaces(config: Mapping[str, Any], shape: Shape, tiles: int) -> dict[str, Workspace]:
-    """Return the workspaces of the generic variant; without splits it uses none, and no launch fills one."""
-    if config["splits"] == 1:
-        unused = Workspace("fp32", 1)
-        return {"partial_ptr": unused, "stats_ptr": unused, "arrivals_ptr": Workspace("i32", 1)}
-    return counted_workspaces(tiles=tiles, splits=config["splits"], rows=config["block_m"], columns=block_d(shape))
-
-
 @dataclass(frozen=True)
 class Attention:
     """Hold what differs between the kernels over this code.
@@ -336,7 +328,9 @@ class Attention:
             function=attention_kernel,
             grid=(heads, blocks, config["splits"]),
             operands=operands,
-            workspaces=_workspaces(config, shape, heads * blocks),
+            workspaces=counted_workspaces(
+                tiles=heads * blocks, splits=config["splits"], rows=config["block_m"], columns=block_d(shape)
+            ),
             sizes={"n_rows": shape["S"], "n_units": shape["D"] // unit, "scale_log2": scale_log2(shape["D"])},
             constants={
                 "UNIT": unit, "GROUP": group, **constants_of(config, "block_m", "block_n"), "BLOCK_D": block_d(shape),

@@ -20,12 +20,15 @@ UNWRITTEN = 0x7FFFDEAD
 
 
 def counted_workspaces(*, tiles: int, splits: int, rows: int, columns: int) -> dict[str, Workspace]:
-    """Return the workspaces of splits whose last program to arrive reduces. tiles: of rows by columns, in all."""
+    """Return the workspaces of splits whose last program to arrive reduces. tiles: of rows by columns, in all.
+
+    Where nothing is split a kernel touches none of them, and no launch fills one.
+    """
     slots = tiles * splits if splits > 1 else 1
     return {
         "partial_ptr": Workspace("fp32", slots * rows * columns),
         "stats_ptr": Workspace("fp32", slots * 2 * rows),
-        "arrivals_ptr": Workspace("i32", tiles, 0),
+        "arrivals_ptr": Workspace("i32", tiles, 0) if splits > 1 else Workspace("i32", 1),
     }
 
 

@@ -167,7 +167,7 @@ def _pipelined_time_us(config: Mapping[str, Any], shape: Shape, dtype: Dtype, sm
 # (BLOCK_S, stages) -> time of a tile of 128 fp16 columns for a program that has the memory to itself, the same when
 # divided among all programs, and of filling the pipeline beyond what all take, in us. These and the constants above
 # are fitted to 220 timings on an H200 (D 128; B 1, 6, 12, 48; S 192 to 24576), within 8% root mean square; those of
-# groups of more than 4 heads and of other D to 108 more (benchmarks/drawn-h200.json). _OF_A_HEAD: of a tile's time.
+# groups of more than 4 heads and of other D to 114 more (benchmarks/drawn-h200.json). _OF_A_HEAD: of a tile's time.
 _OF_A_HEAD = 0.0083
 _PIPELINED_TILES = {(64, 2): (0.782, 0.00795, 0.0), (64, 3): (0.67, 0.00795, 0.4), (128, 2): (1.07, 0.01606, 0.0)}
 
