@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ledger.errors import InputError
 from ledger.kernel import Kernel
@@ -68,15 +68,33 @@ _FIXED = {
         "block_m": attention_cuda.BLOCK_M, "block_n": attention_cuda.BLOCK_N, "num_warps": attention_cuda.WARPS,
     },
 }  # fmt: skip
-# Few blocks of queries, which leave SMs idle, take Triton's tiles of 64 queries and divide keys: by columns of a tile,
-# microseconds of 128 keys (64 of 256 columns) in Triton and specialised, of a split, and programs an SM; fitted on an
-# H200 (benchmarks/drawn-h200.json). _CROWDED: the time of two programs on an SM over that of one; _DIVIDED: us.
+
+
+class _Few(NamedTuple):
+    """Hold the times of few blocks of queries, in microseconds, by columns of a tile; fitted on an H200.
+
+    step: 128 keys (64 of 256 columns) and 64 queries in Triton. specialised: the same keys and a block there. split:
+    what each part of divided keys adds. programs: of Triton that share an SM. Source: benchmarks/drawn-h200.json.
+    """
+
+    step: float
+    specialised: float
+    split: float
+    programs: int
+
+
+# Rows of fewer than 33 columns have no specialised variant.
 _FEW_BLOCKS = {
-    32: (1.27, math.inf, 0.3, 2), 64: (1.27, 1.63, 0.3, 2), 128: (1.55, 1.55, 0.7, 1), 256: (2.25, 1.6, 1.9, 2),
-}  # fmt: skip
-_WAVE_US = 1.28
-"""Microseconds of 64 keys for four programs of 64 queries of 64 columns on an SM."""
-_CROWDED, _DIVIDED, _SPECIALISED_US, _CAUSAL, _LEAST_STEPS = 1.35, 2.0, 0.8, 0.9, 6
+    32: _Few(1.27, math.inf, 0.3, 2),
+    64: _Few(1.27, 1.63, 0.3, 2),
+    128: _Few(1.55, 1.55, 0.7, 1),
+    256: _Few(2.25, 1.6, 1.9, 2),
+}
+# Beside them: the time of two programs on an SM over that of one; microseconds of dividing keys at all, and by which
+# the specialised variants begin later; the share of their time that causal blocks take; the least steps divided.
+_CROWDED, _DIVIDED, _LATER, _CAUSAL, _LEAST_STEPS = 1.35, 2.0, 0.8, 0.9, 6
+# Of 64 columns: microseconds of 64 keys for four programs of 64 queries on an SM.
+_FOUR_PROGRAMS = 1.28
 # Bytes of keys and values that are in use at one time: about half of L2.
 _L2_SHARE = 32 << 20
 _REFERENCE_ROWS = 4096
@@ -194,28 +212,30 @@ class Attention:
         columns = max(block_d(shape), 32)
         if columns not in _FEW_BLOCKS:
             return None
-        step_us, specialised_us, split_us, resident = _FEW_BLOCKS[columns]
-        s, heads = shape["S"], shape["B"] * shape["HQ"]
+        times, s, heads = _FEW_BLOCKS[columns], shape["S"], shape["B"] * shape["HQ"]
         wide, block_n = columns == 256, 64 if columns == 256 or s <= 64 else 128
         blocks, steps, splits = heads * ceil_div(s, 64), ceil_div(s, 64 if wide else 128), 1
 
         def taken(splits: int) -> float:
             crowded = _CROWDED if blocks * splits > sms else 1.0
-            return crowded * step_us * ceil_div(steps, splits) + (_DIVIDED + split_us * splits if splits > 1 else 0.0)
+            divided = _DIVIDED + times.split * splits if splits > 1 else 0.0
+            return crowded * times.step * ceil_div(steps, splits) + divided
 
-        if blocks <= resident * sms:
-            most = min(resident * sms // blocks, steps, _MOST_SPLITS) if steps >= _LEAST_STEPS else 1
+        together = times.programs * sms
+        if blocks <= together:
+            most = min(together // blocks, steps, _MOST_SPLITS) if steps >= _LEAST_STEPS else 1
             splits = min(range(1, most + 1), key=taken)
             least = taken(splits)
         elif columns == 64 and not self.causal:
             # Specialised CTAs may leave most SMs of the last wave idle.
-            block_n, least = 64, _WAVE_US * ceil_div(s, 64) * ceil_div(blocks, 4 * sms)
+            block_n, least = 64, _FOUR_PROGRAMS * ceil_div(s, 64) * ceil_div(blocks, 4 * sms)
         else:
             return None
-        rows = attention_cuda.BLOCK_M if columns == attention_cuda.COLUMNS else 128
-        waves = ceil_div(heads * ceil_div(s, rows), sms)
-        if least > _SPECIALISED_US + specialised_us * steps * waves * (_CAUSAL if self.causal else 1.0):
-            return None
+        if columns in _SPECIALISED:
+            rows = _FIXED[_SPECIALISED[columns][0]]["block_m"]
+            waves = ceil_div(heads * ceil_div(s, rows), sms)
+            if least > _LATER + times.specialised * steps * waves * (_CAUSAL if self.causal else 1.0):
+                return None
         return {
             **generic, "block_m": 64, "block_n": block_n, "num_warps": 4, "num_stages": 1 if wide else 2,
             "splits": splits,
