@@ -60,6 +60,7 @@ _TILES = {
 _SPECIALISED = {
     attention_cuda.COLUMNS: ("cuda", attention_cuda.BLOCK_N, attention_cuda.STAGES),
     128: ("warp_specialised", 128, 5),
+    192: ("warp_specialised", 128, 3),
     256: ("warp_specialised", 64, 3),
 }
 _FIXED = {
@@ -97,6 +98,8 @@ _CROWDED, _DIVIDED, _LATER, _CAUSAL, _LEAST_STEPS = 1.35, 2.0, 0.8, 0.9, 6
 _FOUR_PROGRAMS = 1.28
 # Bytes of keys and values that are in use at one time: about half of L2.
 _L2_SHARE = 32 << 20
+# Shared memory of the Gluon kernel beside its tiles, at most.
+_BARRIERS = 1024
 _REFERENCE_ROWS = 4096
 _MOST_SPLITS = 16
 
@@ -106,21 +109,34 @@ def block_d(shape: Shape) -> int:
     return max(1 << (shape["D"] - 1).bit_length(), 16)
 
 
+def _tail(shape: Shape) -> int:
+    """Return the columns beyond the first 128 that the specialised variant keeps in tiles of their own."""
+    return 0 if shape["D"] <= 128 else 64 if shape["D"] <= 192 else 128
+
+
+def _specialised_columns(shape: Shape) -> int:
+    """Return the columns of a tile of the specialised variants."""
+    return 128 + _tail(shape) if shape["D"] > 128 else block_d(shape)
+
+
+def _slots(config: Mapping[str, Any], shape: Shape, dtype: Dtype) -> int:
+    """Return for how many blocks of queries a CTA of the Gluon kernel has room: two where they fit, or one."""
+    width = DTYPE_BYTES[dtype] * _specialised_columns(shape)
+    held = 2 * config["block_m"] * width + config["num_stages"] * config["block_n"] * width + _BARRIERS
+    return 2 if held <= SHARED_BYTES["sm_90"] else 1
+
+
 def shared_bytes(config: Mapping[str, Any], shape: Shape, dtype: Dtype) -> int:
     """Return an upper bound of the shared memory of a program, in bytes."""
     if config["variant"] == "cuda":
         return attention_cuda.shared_bytes(config)
-    width = DTYPE_BYTES[dtype] * block_d(shape)
+    specialised = config["variant"] == "warp_specialised"
+    width = DTYPE_BYTES[dtype] * (_specialised_columns(shape) if specialised else block_d(shape))
     queries, keys = config["block_m"] * width, config["block_n"] * width
-    if config["variant"] == "warp_specialised":
-        return int(2 * queries + config["num_stages"] * keys + 1024)
+    if specialised:
+        return int(_slots(config, shape, dtype) * queries + config["num_stages"] * keys + _BARRIERS)
     exponentials = DTYPE_BYTES[dtype] * config["block_m"] * config["block_n"]
     return int(queries + 2 * max(config["num_stages"], 1) * keys + exponentials + 8192)
-
-
-def _tail(shape: Shape) -> int:
-    """Return the columns beyond the first half of a tile of 256 that are multiplied apart; 0 for narrower tiles."""
-    return 0 if block_d(shape) < 256 else 64 if shape["D"] <= 192 else 128
 
 
 def shape_of(inputs: Mapping[str, Tensor]) -> dict[str, int]:
@@ -136,13 +152,23 @@ def _section(shape: Shape) -> int:
 
 
 def _operands(config: Mapping[str, Any], shape: Shape) -> dict[str, Operand]:
-    s, d, columns = shape["S"], shape["D"], block_d(shape)
+    s, d, tail = shape["S"], shape["D"], _tail(shape)
+    specialised = config["variant"] == "warp_specialised"
+    columns = 128 if specialised and tail else block_d(shape)
     queries, keys = ((shape["B"] * shape[heads], s, d) for heads in ("HQ", "HKV"))
     # Two warpgroups take half of the queries each.
-    rows = config["block_m"] // 2 if config["variant"] == "warp_specialised" else config["block_m"]
-    q_block, k_block = (1, rows, columns), (1, config["block_n"], columns)
-    blocks = {"q": (q_block, queries), "k": (k_block, keys), "v": (k_block, keys), "y": (q_block, queries)}
-    return {name: Operand(name, block if config["tma"] else None, view) for name, (block, view) in blocks.items()}
+    rows = config["block_m"] // 2 if specialised else config["block_m"]
+    views = {"q": (rows, queries), "k": (config["block_n"], keys), "v": (config["block_n"], keys), "y": (rows, queries)}
+
+    def of(name: str, columns: int) -> Operand:
+        block_rows, view = views[name]
+        return Operand(name, (1, block_rows, columns) if config["tma"] else None, view)
+
+    operands = {name: of(name, columns) for name in views}
+    if specialised:
+        # Without a tail its arguments are not read.
+        operands |= {f"{name}_tail": of(name, tail or columns) for name in views}
+    return operands
 
 
 @dataclass(frozen=True)
@@ -199,9 +225,9 @@ class Attention:
         if target != "sm_90" or not generic["tma"]:
             return generic
         few = self._few_blocks(generic, shape, sms_of(target))
-        if few is not None or block_d(shape) not in _SPECIALISED:
+        if few is not None or _specialised_columns(shape) not in _SPECIALISED:
             return few or generic
-        variant, block_n, stages = _SPECIALISED[block_d(shape)]
+        variant, block_n, stages = _SPECIALISED[_specialised_columns(shape)]
         return {
             **generic, "block_n": block_n, **_FIXED[variant], "num_stages": stages, "variant": variant,
             "programs": sms_of(target), "pingpong": int(self.pingpong and block_d(shape) == 128),
@@ -301,7 +327,7 @@ class Attention:
                 )
             return
         fixed, columns = _FIXED[variant], [width for width, (one, *_) in _SPECIALISED.items() if one == variant]
-        if any(config[key] != value for key, value in fixed.items()) or block_d(shape) not in columns:
+        if any(config[key] != value for key, value in fixed.items()) or _specialised_columns(shape) not in columns:
             raise InputError(
                 f"{self.name}: variant is {variant} with D={shape['D']}; expected D from {columns[0] // 2 + 1} to "
                 f"{columns[-1]}, {', '.join(f'{key} {value}' for key, value in fixed.items())}"
@@ -338,7 +364,7 @@ class Attention:
                 },
                 constants={
                     "GROUP": group, "CAUSAL": int(self.causal), "STAGES": config["num_stages"],
-                    "PINGPONG": config["pingpong"], "TAIL": _tail(shape),
+                    "SLOTS": _slots(config, shape, dtype), "PINGPONG": config["pingpong"], "TAIL": _tail(shape),
                 },
                 options=options_of(config, stages=False),
                 gluon=True,

@@ -179,23 +179,33 @@ def _tiles_of_keys(row, n_rows, ROWS: gl.constexpr, BLOCK_N: gl.constexpr, CAUSA
 
 
 @gluon.jit
-def _load_tile(source, head, row, done, ring, full, empty):
+def _load_parts(source, source_tail, head, row, barrier, buffer, buffer_tail, TAIL: gl.constexpr):
+    async_load(source, [head, row, 0], barrier, buffer)
+    if TAIL > 0:
+        async_load(source_tail, [head, row, source.block_shape[2]], barrier, buffer_tail)
+
+
+@gluon.jit
+def _load_tile(source, source_tail, head, row, done, ring, ring_tail, full, empty, TAIL: gl.constexpr):
     STAGES: gl.constexpr = ring.shape[0]
+    BYTES: gl.constexpr = source.block_type.nbytes + (source_tail.block_type.nbytes if TAIL > 0 else 0)
     stage = done % STAGES
     hopper.mbarrier.wait(empty.index(stage), (done // STAGES & 1) ^ 1)
-    hopper.mbarrier.expect(full.index(stage), source.block_type.nbytes)
-    async_load(source, [head, row, 0], full.index(stage), ring.index(stage))
+    hopper.mbarrier.expect(full.index(stage), BYTES)
+    _load_parts(source, source_tail, head, row, full.index(stage), ring.index(stage), ring_tail.index(stage), TAIL)
     return done + 1
 
 
 @gluon.jit
 def _load_tiles(
-    q, k, v, fetched_ptr, q_ring, ring, blocks, q_full, q_empty, full, empty, n_rows, n_heads, section,
-    GROUP: gl.constexpr, CAUSAL: gl.constexpr,
+    q, k, v, q_tail, k_tail, v_tail, fetched_ptr, q_ring, ring, q_ring_tail, ring_tail, blocks, q_full, q_empty, full,
+    empty, n_rows, n_heads, section, GROUP: gl.constexpr, CAUSAL: gl.constexpr, TAIL: gl.constexpr,
 ):  # fmt: skip
     HALF: gl.constexpr = q.block_shape[1]
     BLOCK_M: gl.constexpr = 2 * HALF
     BLOCK_N: gl.constexpr = k.block_shape[1]
+    SLOTS: gl.constexpr = q_ring.shape[0] // 2
+    Q_BYTES: gl.constexpr = 2 * (q.block_type.nbytes + (q_tail.block_type.nbytes if TAIL > 0 else 0))
     one: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
     total = gl.cdiv(n_rows, BLOCK_M) * n_heads
     index = gl.program_id(0)
@@ -203,29 +213,34 @@ def _load_tiles(
     done = 0
     while index < total:
         head, block = _block_of_queries(index, n_rows, n_heads, section, BLOCK_M, CAUSAL)
-        slot = turn % 2
-        hopper.mbarrier.wait(q_empty.index(slot), (turn // 2 & 1) ^ 1)
+        steps = _tiles_of_keys(block * BLOCK_M, n_rows, BLOCK_M, BLOCK_N, CAUSAL)
+        kv_head = head // GROUP
+        # From the last tile, which may need a mask, to the first; in the order in which tiles are used. Keys come
+        # before queries, whose slot may still carry a result out.
+        last = (steps - 1) * BLOCK_N
+        done = _load_tile(k, k_tail, kv_head, last, done, ring, ring_tail, full, empty, TAIL)
+        slot = turn % SLOTS
+        hopper.mbarrier.wait(q_empty.index(slot), (turn // SLOTS & 1) ^ 1)
         blocks.index(slot).store(gl.full([1], index, gl.int32, one))
         tl.debug_barrier()
-        hopper.mbarrier.expect(q_full.index(slot), 2 * q.block_type.nbytes)
+        hopper.mbarrier.expect(q_full.index(slot), Q_BYTES)
         for part in gl.static_range(2):
             row = block * BLOCK_M + part * HALF
-            async_load(q, [head, row, 0], q_full.index(slot), q_ring.index(slot * 2 + part))
-        steps = _tiles_of_keys(block * BLOCK_M, n_rows, BLOCK_M, BLOCK_N, CAUSAL)
-        # From the last tile, which may need a mask, to the first; in the order in which tiles are used.
-        done = _load_tile(k, head // GROUP, (steps - 1) * BLOCK_N, done, ring, full, empty)
+            at = slot * 2 + part
+            _load_parts(q, q_tail, head, row, q_full.index(slot), q_ring.index(at), q_ring_tail.index(at), TAIL)
         for i in range(1, steps):
-            done = _load_tile(k, head // GROUP, (steps - 1 - i) * BLOCK_N, done, ring, full, empty)
-            done = _load_tile(v, head // GROUP, (steps - i) * BLOCK_N, done, ring, full, empty)
-        done = _load_tile(v, head // GROUP, 0, done, ring, full, empty)
+            row = last - i * BLOCK_N
+            done = _load_tile(k, k_tail, kv_head, row, done, ring, ring_tail, full, empty, TAIL)
+            done = _load_tile(v, v_tail, kv_head, row + BLOCK_N, done, ring, ring_tail, full, empty, TAIL)
+        done = _load_tile(v, v_tail, kv_head, 0, done, ring, ring_tail, full, empty, TAIL)
         turn += 1
         fetched = gl.atomic_add(fetched_ptr, 1, sem="relaxed")
         index = gl.num_programs(0) + fetched
         if fetched == total - 1:
             # Nobody fetches after this: ready for the next launch.
             gl.store(fetched_ptr, 0)
-    slot = turn % 2
-    hopper.mbarrier.wait(q_empty.index(slot), (turn // 2 & 1) ^ 1)
+    slot = turn % SLOTS
+    hopper.mbarrier.wait(q_empty.index(slot), (turn // SLOTS & 1) ^ 1)
     blocks.index(slot).store(gl.full([1], -1, gl.int32, one))
     tl.debug_barrier()
     hopper.mbarrier.arrive(q_full.index(slot), count=1)
@@ -238,40 +253,33 @@ def _exponentials(scores, maximum, scale_log2):
 
 
 @gluon.jit
-def _multiply_keys(queries, keys, zeros, TAIL: gl.constexpr):
-    # Columns in two parts, of which the second may be shorter than the tile.
+def _multiply_keys(queries, keys, queries_tail, keys_tail, zeros, TAIL: gl.constexpr):
+    pending = hopper.warpgroup_mma(queries, keys.permute((1, 0)), zeros, use_acc=False, is_async=True)
     if TAIL > 0:
-        HEAD: gl.constexpr = queries.shape[1] // 2
-        part = keys.slice(0, HEAD, 1).permute((1, 0))
-        pending = hopper.warpgroup_mma(queries.slice(0, HEAD, 1), part, zeros, use_acc=False, is_async=True)
-        part = keys.slice(HEAD, TAIL, 1).permute((1, 0))
-        scores = hopper.warpgroup_mma(queries.slice(HEAD, TAIL, 1), part, pending, is_async=True)
-    else:
-        scores = hopper.warpgroup_mma(queries, keys.permute((1, 0)), zeros, use_acc=False, is_async=True)
-    return scores
+        pending = hopper.warpgroup_mma(queries_tail, keys_tail.permute((1, 0)), pending, is_async=True)
+    return pending
 
 
 @gluon.jit
-def _add_values(weights, values, acc, tail, tail_layout: gl.constexpr, TAIL: gl.constexpr):
+def _add_values(weights, values, values_tail, acc, tail, tail_layout: gl.constexpr, TAIL: gl.constexpr):
+    sums = hopper.warpgroup_mma(weights, values, acc, is_async=True)
+    tail_sums = tail
     if TAIL > 0:
-        HEAD: gl.constexpr = values.shape[1] // 2
-        sums = hopper.warpgroup_mma(weights, values.slice(0, HEAD, 1), acc, is_async=True)
         weights = gl.convert_layout(weights, gl.DotOperandLayout(0, tail_layout, 2))
-        tail_sums = hopper.warpgroup_mma(weights, values.slice(HEAD, TAIL, 1), tail, is_async=True)
-    else:
-        sums, tail_sums = hopper.warpgroup_mma(weights, values, acc, is_async=True), tail
+        tail_sums = hopper.warpgroup_mma(weights, values_tail, tail, is_async=True)
     return sums, tail_sums
 
 
 @gluon.jit
 def _attend_half(
-    y, q_ring, ring, blocks, order, q_full, q_empty, full, empty, n_rows, n_heads, section, scale_log2,
-    CAUSAL: gl.constexpr, PINGPONG: gl.constexpr, TAIL: gl.constexpr, PART: gl.constexpr,
+    y, y_tail, q_ring, ring, q_ring_tail, ring_tail, blocks, order, q_full, q_empty, full, empty, n_rows, n_heads,
+    section, scale_log2, CAUSAL: gl.constexpr, PINGPONG: gl.constexpr, TAIL: gl.constexpr, PART: gl.constexpr,
 ):  # fmt: skip
     STAGES: gl.constexpr = ring.shape[0]
+    SLOTS: gl.constexpr = q_ring.shape[0] // 2
     BLOCK_N: gl.constexpr = ring.shape[2]
-    BLOCK_D: gl.constexpr = ring.shape[3]
-    HEAD: gl.constexpr = BLOCK_D // 2 if TAIL > 0 else BLOCK_D
+    HEAD: gl.constexpr = ring.shape[3]
+    TAIL_COLUMNS: gl.constexpr = ring_tail.shape[3]
     PARTS: gl.constexpr = 2 if TAIL > 0 else 1
     HALF: gl.constexpr = q_ring.shape[2]
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, BLOCK_N, 16])
@@ -292,17 +300,20 @@ def _attend_half(
     hopper.mbarrier.wait(q_full.index(0), 0)
     index = gl.max(blocks.index(0).load(one), axis=0)
     while index >= 0:
-        slot = turn % 2
+        slot = turn % SLOTS
         head, block = _block_of_queries(index, n_rows, n_heads, section, 2 * HALF, CAUSAL)
         steps = _tiles_of_keys(block * (2 * HALF), n_rows, 2 * HALF, BLOCK_N, CAUSAL)
         row = block * (2 * HALF) + PART * HALF
-        queries = q_ring.index(slot * 2 + PART).reshape([HALF, BLOCK_D])
+        queries = q_ring.index(slot * 2 + PART).reshape([HALF, HEAD])
+        queries_tail = q_ring_tail.index(slot * 2 + PART).reshape([HALF, TAIL_COLUMNS])
 
         stage = done % STAGES
         hopper.mbarrier.wait(full.index(stage), done // STAGES & 1)
         if PINGPONG:
             hopper.mbarrier.wait(order.index(PART), (products & 1) ^ (1 - PART))
-        pending = _multiply_keys(queries, ring.index(stage).reshape([BLOCK_N, BLOCK_D]), zeros, TAIL)
+        keys = ring.index(stage).reshape([BLOCK_N, HEAD])
+        keys_tail = ring_tail.index(stage).reshape([BLOCK_N, TAIL_COLUMNS])
+        pending = _multiply_keys(queries, keys, queries_tail, keys_tail, zeros, TAIL)
         if PINGPONG:
             hopper.mbarrier.arrive(order.index(1 - PART), count=1)
         products += 1
@@ -327,10 +338,13 @@ def _attend_half(
             v_stage = (done + 1) % STAGES
             if PINGPONG:
                 hopper.mbarrier.wait(order.index(PART), (products & 1) ^ (1 - PART))
-            pending = _multiply_keys(queries, ring.index(k_stage).reshape([BLOCK_N, BLOCK_D]), zeros, TAIL)
+            keys = ring.index(k_stage).reshape([BLOCK_N, HEAD])
+            keys_tail = ring_tail.index(k_stage).reshape([BLOCK_N, TAIL_COLUMNS])
+            pending = _multiply_keys(queries, keys, queries_tail, keys_tail, zeros, TAIL)
             hopper.mbarrier.wait(full.index(v_stage), (done + 1) // STAGES & 1)
-            values = ring.index(v_stage).reshape([BLOCK_N, BLOCK_D])
-            sums, tail_sums = _add_values(weights, values, acc, tail, tail_layout, TAIL)
+            values = ring.index(v_stage).reshape([BLOCK_N, HEAD])
+            values_tail = ring_tail.index(v_stage).reshape([BLOCK_N, TAIL_COLUMNS])
+            sums, tail_sums = _add_values(weights, values, values_tail, acc, tail, tail_layout, TAIL)
             if PINGPONG:
                 hopper.mbarrier.arrive(order.index(1 - PART), count=1)
             products += 1
@@ -358,8 +372,9 @@ def _attend_half(
             weights = gl.convert_layout(exponentials.to(y.dtype), p_layout)
 
         stage = done % STAGES
-        values = ring.index(stage).reshape([BLOCK_N, BLOCK_D])
-        sums, tail_sums = _add_values(weights, values, acc, tail, tail_layout, TAIL)
+        values = ring.index(stage).reshape([BLOCK_N, HEAD])
+        values_tail = ring_tail.index(stage).reshape([BLOCK_N, TAIL_COLUMNS])
+        sums, tail_sums = _add_values(weights, values, values_tail, acc, tail, tail_layout, TAIL)
         acc, weights = hopper.warpgroup_mma_wait(0, deps=(sums, weights))
         if TAIL > 0:
             tail = hopper.warpgroup_mma_wait(0, deps=(tail_sums,))
@@ -367,21 +382,19 @@ def _attend_half(
         done += 1
 
         # The queries of this half are used up: their buffer carries the result out.
-        result = (acc * gl.convert_layout(1.0 / total, o_rows)[:, None]).to(y.dtype)
+        queries.store((acc * gl.convert_layout(1.0 / total, o_rows)[:, None]).to(y.dtype))
         if TAIL > 0:
-            queries.slice(0, HEAD, 1).store(result)
-            result = (tail * gl.convert_layout(1.0 / total, tail_rows)[:, None]).to(y.dtype)
-            queries.slice(HEAD, TAIL, 1).store(result)
-        else:
-            queries.store(result)
+            queries_tail.store((tail * gl.convert_layout(1.0 / total, tail_rows)[:, None]).to(y.dtype))
         hopper.fence_async_shared()
         tl.debug_barrier()
         async_store(y, [head, row, 0], q_ring.index(slot * 2 + PART))
+        if TAIL > 0:
+            async_store(y_tail, [head, row, HEAD], q_ring_tail.index(slot * 2 + PART))
         hopper.tma.store_wait(0)
         hopper.mbarrier.arrive(q_empty.index(slot), count=1)
         turn += 1
-        slot = turn % 2
-        hopper.mbarrier.wait(q_full.index(slot), turn // 2 & 1)
+        slot = turn % SLOTS
+        hopper.mbarrier.wait(q_full.index(slot), turn // SLOTS & 1)
         index = gl.max(blocks.index(slot).load(one), axis=0)
 
 
@@ -391,6 +404,10 @@ def attention_warp_specialised(
     k,
     v,
     y,
+    q_tail,
+    k_tail,
+    v_tail,
+    y_tail,
     fetched_ptr,
     n_rows,
     n_heads,
@@ -399,20 +416,27 @@ def attention_warp_specialised(
     GROUP: gl.constexpr,
     CAUSAL: gl.constexpr,
     STAGES: gl.constexpr,
+    SLOTS: gl.constexpr,
     PINGPONG: gl.constexpr,
     TAIL: gl.constexpr,
 ):
     barrier: gl.constexpr = hopper.mbarrier.MBarrierLayout()
-    q_ring = gl.allocate_shared_memory(q.dtype, [4, 1, q.block_shape[1], q.block_shape[2]], q.layout)
+    q_ring = gl.allocate_shared_memory(q.dtype, [2 * SLOTS, 1, q.block_shape[1], q.block_shape[2]], q.layout)
     ring = gl.allocate_shared_memory(k.dtype, [STAGES, 1, k.block_shape[1], k.block_shape[2]], k.layout)
-    blocks = gl.allocate_shared_memory(gl.int32, [2, 1], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    q_ring_tail = q_ring
+    ring_tail = ring
+    if TAIL > 0:
+        q_ring_tail = gl.allocate_shared_memory(q.dtype, [2 * SLOTS, 1, q.block_shape[1], TAIL], q_tail.layout)
+        ring_tail = gl.allocate_shared_memory(k.dtype, [STAGES, 1, k.block_shape[1], TAIL], k_tail.layout)
+    blocks = gl.allocate_shared_memory(gl.int32, [SLOTS, 1], gl.SwizzledSharedLayout(1, 1, 1, [0]))
     order = gl.allocate_shared_memory(gl.int64, [2, 1], barrier)
-    q_full = gl.allocate_shared_memory(gl.int64, [2, 1], barrier)
-    q_empty = gl.allocate_shared_memory(gl.int64, [2, 1], barrier)
+    q_full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], barrier)
+    q_empty = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], barrier)
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barrier)
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barrier)
     for i in gl.static_range(2):
         hopper.mbarrier.init(order.index(i), count=1)
+    for i in gl.static_range(SLOTS):
         hopper.mbarrier.init(q_full.index(i), count=1)
         hopper.mbarrier.init(q_empty.index(i), count=2)
     for i in gl.static_range(STAGES):
@@ -423,16 +447,16 @@ def attention_warp_specialised(
     # fmt: off
     gl.warp_specialize([
         (_attend_half, (
-            y, q_ring, ring, blocks, order, q_full, q_empty, full, empty, n_rows, n_heads, section, scale_log2,
-            CAUSAL, PINGPONG, TAIL, UPPER,
+            y, y_tail, q_ring, ring, q_ring_tail, ring_tail, blocks, order, q_full, q_empty, full, empty, n_rows,
+            n_heads, section, scale_log2, CAUSAL, PINGPONG, TAIL, UPPER,
         )),
         (_attend_half, (
-            y, q_ring, ring, blocks, order, q_full, q_empty, full, empty, n_rows, n_heads, section, scale_log2,
-            CAUSAL, PINGPONG, TAIL, LOWER,
+            y, y_tail, q_ring, ring, q_ring_tail, ring_tail, blocks, order, q_full, q_empty, full, empty, n_rows,
+            n_heads, section, scale_log2, CAUSAL, PINGPONG, TAIL, LOWER,
         )),
         (_load_tiles, (
-            q, k, v, fetched_ptr, q_ring, ring, blocks, q_full, q_empty, full, empty, n_rows, n_heads, section,
-            GROUP, CAUSAL,
+            q, k, v, q_tail, k_tail, v_tail, fetched_ptr, q_ring, ring, q_ring_tail, ring_tail, blocks, q_full,
+            q_empty, full, empty, n_rows, n_heads, section, GROUP, CAUSAL, TAIL,
         )),
     ], [4, 1], [240, 24])
     # fmt: on

@@ -57,8 +57,8 @@ def _empty(size: int) -> Any:
 
 def _flash(module: ModuleType, shape: Shape, seed: int, *, causal: bool = False) -> float:
     """Return the largest error of blocks of 2·16 queries and 32 or 16 keys, three programs, two launches."""
-    heads, group, s, d, keys, pingpong, tail = (
-        shape[key] for key in ("heads", "group", "S", "D", "keys", "pingpong", "tail")
+    heads, group, s, d, keys, pingpong, tail, slots = (
+        shape[key] for key in ("heads", "group", "S", "D", "keys", "pingpong", "tail", "slots")
     )
     random = np.random.default_rng(seed)
     q, k, v = (random.standard_normal((n, s, d)).astype(np.float16) for n in (heads, heads // group, heads // group))
@@ -66,13 +66,17 @@ def _flash(module: ModuleType, shape: Shape, seed: int, *, causal: bool = False)
     if causal:
         scores = np.where(np.tril(np.ones((s, s), bool)), scores, -np.inf)
     expected = _softmax(scores) @ np.repeat(v, group, 0).astype(float)
-    block_d = max(16, 1 << (d - 1).bit_length())
+    block_d = 16 if tail else max(16, 1 << (d - 1).bit_length())
     fetched, worst = np.zeros(1, np.int32), 0.0
     for launch in range(2):
         y = np.full((heads, s, d), np.nan, np.float16)
-        operands = [Descriptor(a, [1, n, block_d]) for a, n in ((q, 16), (k, keys), (v, keys), (y, 16))]
+        operands = [
+            Descriptor(a, [1, n, columns])
+            for columns in (block_d, tail or block_d)
+            for a, n in ((q, 16), (k, keys), (v, keys), (y, 16))
+        ]
         scale = np.float32(math.log2(math.e) / math.sqrt(d))
-        sizes = (s, heads, 2, scale, group, int(causal), 9 if pingpong else 3, pingpong, tail)
+        sizes = (s, heads, 2, scale, group, int(causal), 9 if pingpong else 3, slots, pingpong, tail)
         programs = min(3, heads * -(-s // 32))
         run_specialised(
             module, "attention_warp_specialised", (programs,), [*operands, Pointer(fetched), *sizes], seed + launch
@@ -148,15 +152,16 @@ RUNS: dict[str, Callable[[ModuleType, Shape, int], float]] = {
     "decode_attention": _decode,
 }
 _FLASH = tuple(
-    {"heads": heads, "group": group, "S": s, "D": d, "keys": keys, "pingpong": pingpong, "tail": tail}
-    for keys, pingpong, tail, sizes in (
+    {"heads": heads, "group": group, "S": s, "D": d, "keys": keys, "pingpong": pingpong, "tail": tail, "slots": slots}
+    for keys, pingpong, tail, slots, sizes in (
         *(
-            (keys, pingpong, 0, ((1, 1, 1, 16), (2, 1, 64, 16), (6, 3, 71, 19), (4, 2, 130, 32), (2, 2, 200, 16)))
+            (keys, pingpong, 0, 2, ((1, 1, 1, 16), (2, 1, 64, 16), (6, 3, 71, 19), (4, 2, 130, 32), (2, 2, 200, 16)))
             for keys, pingpong in ((32, 0), (32, 1), (16, 0))
         ),
-        # Columns in two parts: whole ones, and a second that is half of the first.
-        (16, 0, 16, ((2, 2, 71, 32), (3, 1, 130, 27))),
-        (16, 0, 8, ((2, 2, 71, 24), (3, 1, 130, 19))),
+        # Columns in two parts: of one width, and a second that is half of the first; one or two blocks of queries.
+        (16, 0, 16, 1, ((2, 2, 71, 32), (3, 1, 130, 27))),
+        (32, 1, 8, 1, ((2, 2, 71, 24), (6, 1, 130, 19))),
+        (16, 0, 8, 2, ((2, 2, 71, 24), (3, 1, 130, 19))),
     )
     for heads, group, s, d in sizes
 )
@@ -202,7 +207,7 @@ def _flash_mutants(name: str) -> tuple[Mutant, ...]:
                "wait(empty.index(stage), (done // STAGES & 1) ^ 1)", "wait(empty.index(stage), done // STAGES & 1)"),
         ("counter_not_reset", "gl.store(fetched_ptr, 0)", "pass"),
         ("queries_overwritten",
-               "        hopper.mbarrier.wait(q_empty.index(slot), (turn // 2 & 1) ^ 1)\n        blocks",
+               "        hopper.mbarrier.wait(q_empty.index(slot), (turn // SLOTS & 1) ^ 1)\n        blocks",
                "        blocks"),
         ("turn_not_passed_on",
                f"            if PINGPONG:\n{arrive}            products", "            products"),
@@ -213,7 +218,7 @@ def _flash_mutants(name: str) -> tuple[Mutant, ...]:
         ("last_tile_unmasked",
                'scores = gl.where(visible, scores, -float("inf"))', "scores = scores + 0.0"),
         ("tail_uncorrected", "tail = tail * gl.convert_layout(correction, tail_rows)[:, None]", "tail = tail * 1.0"),
-        ("tail_of_the_first_columns", "values.slice(HEAD, TAIL, 1)", "values.slice(0, TAIL, 1)"),
+        ("tail_of_the_first_columns", "[head, row, source.block_shape[2]]", "[head, row, 0]"),
     )  # fmt: skip
     return tuple(Mutant(name, *edit, DEVICE_CODE[name]) for edit in edits)
 
