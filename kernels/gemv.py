@@ -8,6 +8,9 @@ The work model excludes: re-reads of x by each program (L1, L2).
 
 Precision: products and sums are fp32, one rounding to the dtype. Determinism: each element is one program's sum in a
 fixed order, so the same inputs give the same bits.
+
+Rows whose start is not a multiple of 16 bytes: a program takes rows that lie `interleave` apart. They start equally far
+from such a multiple, so they share what is loaded of x, and W is read in whole vectors; the edges are read by element.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from ledger.errors import InputError
 from ledger.kernel import Config, Tolerance, import_triton
 from ledger.kernels.common.baselines import compiled, library
 from ledger.kernels.common.row_reductions import sum_lanes, wait_for_previous_kernel
@@ -34,6 +38,21 @@ triton, tl = import_triton()
 
 
 @triton.jit
+def _edges(x_ptr, weight_ptr, rows, row_mask, n_inner, head, covered, LANE: tl.constexpr):
+    # Sum what no vector covers: fewer than LANE elements at either end of a row.
+    lane = tl.arange(0, 2 * LANE)
+    inner = tl.where(lane < LANE, lane, head + covered + lane - LANE)
+    inner_mask = tl.where(lane < LANE, lane < head, inner < n_inner)
+    x = tl.load(x_ptr + inner, mask=inner_mask, other=0.0)
+    w = tl.load(
+        weight_ptr + rows.to(tl.int64)[:, None] * n_inner + inner[None, :],
+        mask=row_mask[:, None] & inner_mask[None, :],
+        other=0.0,
+    )
+    return tl.sum(w.to(tl.float32) * x.to(tl.float32)[None, :], axis=1)
+
+
+@triton.jit
 def gemv_kernel(
     x_ptr,
     weight_ptr,
@@ -44,20 +63,35 @@ def gemv_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     LANE: tl.constexpr,
+    INTERLEAVE: tl.constexpr,
     PDL: tl.constexpr,
 ):
     # A product tells the compiler that a row has a multiple of UNIT elements, hence how wide a load may be.
     n_inner = n_units * UNIT
-    rows = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    row_mask = rows < n_rows
     range_k = tl.arange(0, BLOCK_K)
-    weight_rows = weight_ptr + rows.to(tl.int64)[:, None] * n_inner
+    if INTERLEAVE > 1:
+        # Rows that lie INTERLEAVE apart have equally many elements, head, before their first vector of 16 bytes.
+        residue = tl.program_id(0) % INTERLEAVE
+        rows = (tl.program_id(0) // INTERLEAVE * BLOCK_N + tl.arange(0, BLOCK_N)) * INTERLEAVE + residue
+        head = tl.minimum((LANE - residue * (n_inner % LANE) % LANE) % LANE, n_inner)
+        # Whole vectors only. Rounded here, so that the compiler sees aligned addresses and a mask that splits none.
+        covered = (n_inner - head) // LANE * LANE
+        x_start = x_ptr + head
+        weight_rows = weight_ptr + ((rows.to(tl.int64) * n_inner + (LANE - 1)) // LANE * LANE)[:, None]
+    else:
+        rows = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+        covered = n_inner
+        x_start = x_ptr
+        weight_rows = weight_ptr + rows.to(tl.int64)[:, None] * n_inner
+    row_mask = rows < n_rows
     wait_for_previous_kernel(PDL)
+    if INTERLEAVE > 1:
+        edge_sums = _edges(x_ptr, weight_ptr, rows, row_mask, n_inner, head, covered, LANE)
     acc = tl.zeros((BLOCK_N, BLOCK_K // LANE), dtype=tl.float32)
-    for start in tl.range(0, n_inner, BLOCK_K):
+    for start in tl.range(0, covered, BLOCK_K):
         inner = start + range_k
-        inner_mask = inner < n_inner
-        x = tl.load(x_ptr + inner, mask=inner_mask, other=0.0, eviction_policy="evict_last")
+        inner_mask = inner < covered
+        x = tl.load(x_start + inner, mask=inner_mask, other=0.0, eviction_policy="evict_last")
         w = tl.load(
             weight_rows + inner[None, :],
             mask=row_mask[:, None] & inner_mask[None, :],
@@ -66,7 +100,10 @@ def gemv_kernel(
         )
         products = w.to(tl.float32) * x.to(tl.float32)[None, :]
         acc += sum_lanes(products, LANE)
-    tl.store(y_ptr + rows, tl.sum(acc, axis=1).to(y_ptr.dtype.element_ty), mask=row_mask)
+    sums = tl.sum(acc, axis=1)
+    if INTERLEAVE > 1:
+        sums += edge_sums
+    tl.store(y_ptr + rows, sums.to(y_ptr.dtype.element_ty), mask=row_mask)
 
 
 _WIDEST_UNIT = 16
@@ -81,17 +118,30 @@ def _short_rows(n: int, row_bytes: int, element: int) -> dict[str, int]:
     block_n = max(most // max(block_bytes, 32), 1)
     while block_n * block_bytes > 2048 and n < _FEW_PROGRAMS * block_n:
         block_n //= 2
-    return {"block_n": block_n, "block_k": max(block_bytes // element, 16), "num_warps": 2}
+    return {"block_n": block_n, "block_k": max(block_bytes // element, 16), "num_warps": 2, "interleave": 1}
+
+
+def _period(k: int, element: int) -> int:
+    """Return how far apart rows of k elements lie that start equally far from a multiple of 16 bytes."""
+    vector = VECTOR_BYTES // element
+    return vector // math.gcd(k, vector)
+
+
+def _unaligned_rows(k: int, element: int) -> dict[str, int]:
+    """Return the tile of longer rows that start anywhere: a thread holds one vector of each of the tile's rows."""
+    block_n, num_warps = 4, 4
+    block_k = 32 * num_warps * VECTOR_BYTES // element
+    return {"block_n": block_n, "block_k": block_k, "num_warps": num_warps, "interleave": _period(k, element)}
 
 
 def _tile(shape: Shape, dtype: Dtype) -> dict[str, int]:
     n, k, element = shape["N"], shape["K"], DTYPE_BYTES[dtype]
     if k * element <= 2048:
         return _short_rows(n, k * element, element)
+    if k * element % VECTOR_BYTES:
+        return _unaligned_rows(k, element)
     block_n, block_bytes, num_warps = 2, 8192, 8
-    if k * element % 16:
-        block_n, block_bytes = 4, 4096
-    elif 4 * 2 * -(-k * element // 8192) >= 5 * -(-k * element // 4096):
+    if 4 * 2 * -(-k * element // 8192) >= 5 * -(-k * element // 4096):
         # Large blocks would read a quarter more than small ones.
         block_bytes, num_warps = 4096, 4
     elif element == 2 and 2048 < k < 8192 and not 2 * _FEW_ROWS < n < _MANY_ROWS:
@@ -101,16 +151,35 @@ def _tile(shape: Shape, dtype: Dtype) -> dict[str, int]:
         # A row of several blocks is long enough for a program; with many rows fp16 ran alike either way.
         block_n = 1
     block_k = min(max(power_of_two(k), 16), block_bytes // element)
-    return {"block_n": block_n, "block_k": block_k, "num_warps": num_warps}
+    return {"block_n": block_n, "block_k": block_k, "num_warps": num_warps, "interleave": 1}
+
+
+def _check_interleave(config: Mapping[str, Any], shape: Shape, dtype: Dtype) -> None:
+    """Check that the rows of a program lie side by side, or as far apart as equal starts do. Raises: InputError."""
+    period = _period(shape["K"], DTYPE_BYTES[dtype])
+    if config["interleave"] not in (1, period):
+        expected = f"1 or {period}" if period > 1 else "1"
+        raise InputError(
+            f"gemv: interleave is {config['interleave']} with K={shape['K']} in {dtype}; expected {expected}: rows "
+            f"that lie {period} apart start equally far from a multiple of {VECTOR_BYTES} bytes"
+        )
+
+
+def _programs(config: Config, shape: Shape) -> int:
+    """Return the programs: those of a group take all of its rows, block_n each."""
+    together = int(config["interleave"])
+    return together * ceil_div(shape["N"], together * int(config["block_n"]))
 
 
 def _constants(config: Config, shape: Shape, element: int) -> dict[str, int]:
+    interleave = int(config["interleave"])
     return {
         "UNIT": math.gcd(shape["K"], _WIDEST_UNIT),
         "BLOCK_N": int(config["block_n"]),
         "BLOCK_K": int(config["block_k"]),
-        # As many as one load of 16 bytes brings, or less where rows are not multiples of 16 bytes.
-        "LANE": math.gcd(shape["K"], VECTOR_BYTES // element),
+        # As many as one load brings: 16 bytes, or less where the rows of a program do not start at multiples of that.
+        "LANE": VECTOR_BYTES // element if interleave > 1 else math.gcd(shape["K"], VECTOR_BYTES // element),
+        "INTERLEAVE": interleave,
         "PDL": int(config["pdl"]),
     }
 
@@ -123,8 +192,8 @@ def _estimate(config: Mapping[str, Any], shape: Shape, element: int) -> dict[str
         "tile_bytes": element * (rows + 1) * shape["K"],
         # A tile of W and one of x as they are loaded, and some for sums and addresses.
         "registers": 2 * held // (128 * num_warps) + 32,
-        # What the warps of a program add up at its end.
-        "shared_bytes": 4 * rows * num_warps,
+        # What the warps of a program add up at its end, and unaligned x on its way to the threads that need it.
+        "shared_bytes": max(4 * rows * num_warps, (config["interleave"] > 1) * config["block_k"] * element),
         "bytes_under_way": held,
     }
 
@@ -140,16 +209,22 @@ LAUNCH = SingleLaunch(
         {"N": 1, "K": 1},
         {"N": 1009, "K": 4099},
     ),
-    ranges={"block_n": (1, 256), "block_k": (16, 16_384), "num_warps": (1, 32)},
+    ranges={"block_n": (1, 256), "block_k": (16, 16_384), "num_warps": (1, 32), "interleave": (1, 8)},
     tile=_tile,
     # A multiply-add is two operations.
     counts=lambda shape: (2 * shape["N"] * shape["K"], shape["N"] * shape["K"] + shape["K"], shape["N"]),
-    grid=lambda config, shape: ceil_div(shape["N"], int(config["block_n"])),
+    grid=_programs,
     sizes=lambda shape: {"n_rows": shape["N"], "n_units": shape["K"] // math.gcd(shape["K"], _WIDEST_UNIT)},
     constants=_constants,
-    choices={"block_n": (1, 2, 4, 8), "block_k": (1024, 2048, 4096, 8192), "num_warps": (2, 4, 8)},
+    choices={
+        "block_n": (1, 2, 4, 8),
+        "block_k": (512, 1024, 2048, 4096, 8192),
+        "num_warps": (1, 2, 4, 8),
+        "interleave": (1, 2, 4, 8),
+    },
     estimate=_estimate,
     thread_tile=(("block_n", "block_k"), 128),
+    check=_check_interleave,
 )
 
 

@@ -32,7 +32,8 @@ class SingleLaunch(Family):
     read, elements written. grid: (configuration, shape) -> programs. sizes: (shape) -> arguments that are numbers.
     constants: (configuration, shape, bytes of an element) -> constexpr arguments. choices: values that `ledger tune`
     tries. estimate: (configuration, shape, bytes of an element) -> what a Candidate needs beside configuration and
-    warps. thread_tile: keys of a tile's extents and how many of its elements a thread can hold.
+    warps. thread_tile: keys of a tile's extents and how many of its elements a thread can hold. check:
+    (configuration, shape, dtype) -> None, raises InputError for what ranges do not exclude.
     """
 
     name: str
@@ -49,6 +50,7 @@ class SingleLaunch(Family):
     choices: Mapping[str, Sequence[int]]
     estimate: Callable[[Mapping[str, Any], Shape, int], dict[str, int]]
     thread_tile: tuple[tuple[str, str], int] | None = None
+    check: Callable[[Mapping[str, Any], Shape, Dtype], None] | None = None
     dtypes: tuple[Dtype, ...] = ("fp16", "bf16", "fp32")
     path = staticmethod(triton_launch.fp32_path)
 
@@ -73,6 +75,8 @@ class SingleLaunch(Family):
             tile, most = self.thread_tile
             configs.check_thread_elements(self.name, config, tile=tile, most=most)
         configs.check_pdl(self.name, config, target)
+        if self.check:
+            self.check(config, shape, dtype)
 
     def candidates(self, shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
         """Yield the configurations that may be worth timing."""
