@@ -112,21 +112,15 @@ def test_gemv_rows_of_a_program_lie_side_by_side_or_a_period_apart(k: int, dtype
         if interleave in (1, period):
             kernel.check_config(edited, shape, dtype, "sm_90")
         else:
-            with pytest.raises(
-                InputError, match=f"interleave is {interleave} with K={k} in {dtype}; expected 1 or {period}"
-            ):
+            says = f"interleave is {interleave} with K={k} in {dtype}; expected 1 or {period}"
+            with pytest.raises(InputError, match=says):
                 kernel.check_config(edited, shape, dtype, "sm_90")
 
 
 def test_gemv_interleaves_long_unaligned_rows_alone() -> None:
     kernel = load_kernel("gemv").kernel
-    for k, dtype, interleave in (
-        (2179, "fp16", 8),
-        (2180, "bf16", 2),
-        (2180, "fp32", 1),
-        (16384, "fp16", 1),
-        (131, "fp16", 1),
-    ):
+    interleaves = {(2179, "fp16"): 8, (2180, "bf16"): 2, (2180, "fp32"): 1, (16384, "fp16"): 1, (131, "fp16"): 1}
+    for (k, dtype), interleave in interleaves.items():
         assert kernel.config({"N": 15186, "K": k}, dtype, "sm_90")["interleave"] == interleave  # type: ignore[arg-type]
 
 
@@ -179,8 +173,10 @@ def test_gemv_ahead_loads_16_bytes_of_unaligned_rows(shape: dict[str, int], dtyp
     kernel = load_kernel("gemv", launch=True).kernel
     rule = kernel.config(shape, dtype, target)
     vectors = 32 * rule["num_warps"] * (4 if dtype == "fp32" else 8)
-    # A step of one vector of each of four rows in every thread, and one of two.
-    for config in (rule, {**rule, "block_k": vectors}, {**rule, "block_n": 4, "block_k": 2 * vectors}):
+    rule["interleave"] = _period(shape["K"], dtype)
+    # What the rule says; a step of one vector and one of two of each of four rows in every thread.
+    four = {**rule, "block_n": 4}
+    for config in (rule, {**four, "block_k": vectors}, {**four, "block_k": 2 * vectors}):
         kernel.check_config(config, shape, dtype, target)
         made = compile_ahead(kernel, config, shape, dtype, target)
         assert made.stack == 0

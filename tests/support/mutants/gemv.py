@@ -69,6 +69,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("gemv", "vectors_of_the_row_before", "n_inner + (LANE - 1)) // LANE", "n_inner) // LANE"),
     Mutant("gemv", "vectors_of_the_next_row", "(n_inner - head) // LANE", "(n_inner + LANE - 1 - head) // LANE"),
     Mutant("gemv", "x_of_aligned_rows", "x_start = x_ptr + head", "x_start = x_ptr"),
-    Mutant("gemv", "edges_of_the_next_row", "inner_mask[None, :],\n        other", "(inner >= 0)[None, :],\n        other"),
+    Mutant("gemv", "edges_of_the_next_row", "inner_mask[None, :],\n        other",
+           "(inner >= 0)[None, :],\n        other"),
     Mutant("gemv", "dropped_edges", "sums += tl.sum(edge_w", "sums += 0.0 * tl.sum(edge_w"),
 )  # fmt: skip
