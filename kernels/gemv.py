@@ -38,8 +38,8 @@ triton, tl = import_triton()
 
 
 @triton.jit
-def _edges(x_ptr, weight_ptr, rows, row_mask, n_inner, head, covered, LANE: tl.constexpr):
-    # Sum what no vector covers: fewer than LANE elements at either end of a row.
+def _load_edges(x_ptr, weight_ptr, rows, row_mask, n_inner, head, covered, LANE: tl.constexpr):
+    # What no vector covers: fewer than LANE elements at either end of a row.
     lane = tl.arange(0, 2 * LANE)
     inner = tl.where(lane < LANE, lane, head + covered + lane - LANE)
     inner_mask = tl.where(lane < LANE, lane < head, inner < n_inner)
@@ -49,7 +49,7 @@ def _edges(x_ptr, weight_ptr, rows, row_mask, n_inner, head, covered, LANE: tl.c
         mask=row_mask[:, None] & inner_mask[None, :],
         other=0.0,
     )
-    return tl.sum(w.to(tl.float32) * x.to(tl.float32)[None, :], axis=1)
+    return x, w
 
 
 @triton.jit
@@ -68,25 +68,28 @@ def gemv_kernel(
 ):
     # A product tells the compiler that a row has a multiple of UNIT elements, hence how wide a load may be.
     n_inner = n_units * UNIT
+    if INTERLEAVE > 1:
+        residue = tl.program_id(0) % INTERLEAVE
+        rows = (tl.program_id(0) // INTERLEAVE * BLOCK_N + tl.arange(0, BLOCK_N)) * INTERLEAVE + residue
+    else:
+        rows = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    row_mask = rows < n_rows
     range_k = tl.arange(0, BLOCK_K)
     if INTERLEAVE > 1:
         # Rows that lie INTERLEAVE apart have equally many elements, head, before their first vector of 16 bytes.
-        residue = tl.program_id(0) % INTERLEAVE
-        rows = (tl.program_id(0) // INTERLEAVE * BLOCK_N + tl.arange(0, BLOCK_N)) * INTERLEAVE + residue
         head = tl.minimum((LANE - residue * (n_inner % LANE) % LANE) % LANE, n_inner)
         # Whole vectors only. Rounded here, so that the compiler sees aligned addresses and a mask that splits none.
         covered = (n_inner - head) // LANE * LANE
         x_start = x_ptr + head
         weight_rows = weight_ptr + ((rows.to(tl.int64) * n_inner + (LANE - 1)) // LANE * LANE)[:, None]
     else:
-        rows = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
         covered = n_inner
         x_start = x_ptr
         weight_rows = weight_ptr + rows.to(tl.int64)[:, None] * n_inner
-    row_mask = rows < n_rows
     wait_for_previous_kernel(PDL)
     if INTERLEAVE > 1:
-        edge_sums = _edges(x_ptr, weight_ptr, rows, row_mask, n_inner, head, covered, LANE)
+        # Added up at the end: the loads of the vectors do not wait for these.
+        edge_x, edge_w = _load_edges(x_ptr, weight_ptr, rows, row_mask, n_inner, head, covered, LANE)
     acc = tl.zeros((BLOCK_N, BLOCK_K // LANE), dtype=tl.float32)
     for start in tl.range(0, covered, BLOCK_K):
         inner = start + range_k
@@ -100,10 +103,11 @@ def gemv_kernel(
         )
         products = w.to(tl.float32) * x.to(tl.float32)[None, :]
         acc += sum_lanes(products, LANE)
+    y_tile = y_ptr + rows
     sums = tl.sum(acc, axis=1)
     if INTERLEAVE > 1:
-        sums += edge_sums
-    tl.store(y_ptr + rows, sums.to(y_ptr.dtype.element_ty), mask=row_mask)
+        sums += tl.sum(edge_w.to(tl.float32) * edge_x.to(tl.float32)[None, :], axis=1)
+    tl.store(y_tile, sums.to(y_ptr.dtype.element_ty), mask=row_mask)
 
 
 _WIDEST_UNIT = 16

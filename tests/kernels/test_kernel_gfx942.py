@@ -25,6 +25,7 @@ CELLS = [
     ("rmsnorm", {"M": 4096, "N": 5001}, "fp16", FMA, None),
     ("layernorm", {"M": 4096, "N": 4096}, "fp32", FMA, None),
     ("gemv", {"N": 4096, "K": 4096}, "fp16", FMA, None),
+    ("gemv", {"N": 15186, "K": 2179}, "fp16", FMA, None),
     ("matmul", PRODUCT, "fp16", MFMA, "v_mfma_f32_32x32x8_f16"),
     ("matmul", PRODUCT, "bf16", MFMA, "v_mfma_f32_32x32x8_bf16"),
     ("matmul", PRODUCT, "fp32", MFMA, "v_mfma_f32_32x32x2_f32"),

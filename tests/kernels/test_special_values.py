@@ -81,6 +81,10 @@ def test_rows_of_a_far_scale_are_right(name: str, n: int, dtype: str, power: int
     ("name", "shape", "tensor", "index", "reached"),
     [
         ("gemv", {"N": 131, "K": 1031}, "weight", (7, 5), (7,)),
+        # Elements that share 16 bytes with the row before or after.
+        ("gemv", {"N": 131, "K": 1031}, "weight", (7, 0), (7,)),
+        ("gemv", {"N": 131, "K": 1031}, "weight", (130, 1030), (130,)),
+        ("gemv", {"N": 4099, "K": 2178}, "weight", (77, 2177), (77,)),
         ("gemv", {"N": 4096, "K": 4096}, "weight", (4095, 4095), (4095,)),
         ("vector_add", {"N": 100_003}, "b", (100_002,), (100_002,)),
         *(
