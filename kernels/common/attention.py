@@ -56,13 +56,19 @@ _TILES = {
     ("gfx942", 64): (128, 64, 4, 1),
     ("gfx942", 128): (128, 32, 4, 1),
 }
-# Columns of a tile on sm_90 -> variant, keys and stages of a tile: the most that fit beside two blocks of queries.
+# Columns of a tile on sm_90 -> variant, keys and stages of a tile: the most that fit beside the blocks of queries, two
+# up to 128 columns and one of more. Measured on an H200, as are the exceptions below (benchmarks/drawn-h200.json).
 _SPECIALISED = {
     attention_cuda.COLUMNS: ("cuda", attention_cuda.BLOCK_N, attention_cuda.STAGES),
     128: ("warp_specialised", 128, 5),
     192: ("warp_specialised", 128, 3),
-    256: ("warp_specialised", 64, 3),
+    256: ("warp_specialised", 64, 5),
 }
+# The same for short sequences of 192 columns, of which large tiles leave more unused; queries up to which they are
+# short, causal ones where CTAs have several blocks. For causal sequences of 256 columns, where the next queries are
+# loaded early: queries up to which they are, and stages.
+_SMALL_TILES, _SHORT, _SHORT_CAUSAL = (64, 5), 768, 1024
+_EARLY_QUERIES, _EARLY_STAGES = 3072, 3
 _FIXED = {
     "warp_specialised": {"block_m": 128, "num_warps": 4},
     "cuda": {
@@ -74,8 +80,9 @@ _FIXED = {
 class _Few(NamedTuple):
     """Hold the times of few blocks of queries, in microseconds, by columns of a tile; fitted on an H200.
 
-    step: 128 keys (64 of 256 columns) and 64 queries in Triton. specialised: the same keys and a block there. split:
-    what each part of divided keys adds. programs: of Triton that share an SM. Source: benchmarks/drawn-h200.json.
+    step: 128 keys (64 of more than 128 columns) and 64 queries in Triton. specialised: the same keys and a block there.
+    split: what each part of divided keys adds. programs: of Triton that share an SM. Source:
+    benchmarks/drawn-h200.json.
     """
 
     step: float
@@ -89,7 +96,8 @@ _FEW_BLOCKS = {
     32: _Few(1.27, math.inf, 0.3, 2),
     64: _Few(1.27, 1.63, 0.3, 2),
     128: _Few(1.55, 1.55, 0.7, 1),
-    256: _Few(2.25, 1.6, 1.9, 2),
+    192: _Few(2.25, 1.1, 1.9, 2),
+    256: _Few(2.25, 1.37, 1.9, 2),
 }
 # Beside them: the time of two programs on an SM over that of one; microseconds of dividing keys at all, and by which
 # the specialised variants begin later; the share of their time that causal blocks take; the least steps divided.
@@ -116,7 +124,7 @@ def _tail(shape: Shape) -> int:
 
 def _specialised_columns(shape: Shape) -> int:
     """Return the columns of a tile of the specialised variants."""
-    return 128 + _tail(shape) if shape["D"] > 128 else block_d(shape)
+    return 128 + _tail(shape) if 128 < shape["D"] <= 256 else block_d(shape)
 
 
 def _slots(config: Mapping[str, Any], shape: Shape, dtype: Dtype) -> int:
@@ -227,19 +235,31 @@ class Attention:
         few = self._few_blocks(generic, shape, sms_of(target))
         if few is not None or _specialised_columns(shape) not in _SPECIALISED:
             return few or generic
-        variant, block_n, stages = _SPECIALISED[_specialised_columns(shape)]
+        return {**generic, **self._specialised(shape, sms_of(target))}
+
+    def _specialised(self, shape: Shape, sms: int) -> dict[str, Any]:
+        """Return what the specialised variants have in their configuration."""
+        columns, s = _specialised_columns(shape), shape["S"]
+        variant, block_n, stages = _SPECIALISED[columns]
+        fixed = _FIXED[variant]
+        if columns == 192:
+            several = shape["B"] * shape["HQ"] * ceil_div(s, fixed["block_m"]) > sms
+            if s <= (_SHORT_CAUSAL * several if self.causal else _SHORT):
+                block_n, stages = _SMALL_TILES
+        elif columns == 256 and self.causal and s <= _EARLY_QUERIES:
+            stages = _EARLY_STAGES
         return {
-            **generic, "block_n": block_n, **_FIXED[variant], "num_stages": stages, "variant": variant,
-            "programs": sms_of(target), "pingpong": int(self.pingpong and block_d(shape) == 128),
+            "block_n": block_n, **fixed, "num_stages": stages, "variant": variant, "programs": sms,
+            "pingpong": int(self.pingpong and columns in (128, 192)),
         }  # fmt: skip
 
     def _few_blocks(self, generic: dict[str, Any], shape: Shape, sms: int) -> dict[str, Any] | None:
         """Return the configuration of Triton's variant where it takes less time than the specialised one, or None."""
-        columns = max(block_d(shape), 32)
+        columns = max(_specialised_columns(shape), 32)
         if columns not in _FEW_BLOCKS:
             return None
         times, s, heads = _FEW_BLOCKS[columns], shape["S"], shape["B"] * shape["HQ"]
-        wide, block_n = columns == 256, 64 if columns == 256 or s <= 64 else 128
+        wide, block_n = columns > 128, 64 if columns > 128 or s <= 64 else 128
         blocks, steps, splits = heads * ceil_div(s, 64), ceil_div(s, 64 if wide else 128), 1
 
         def taken(splits: int) -> float:

@@ -214,11 +214,11 @@ def _load_tiles(
     while index < total:
         head, block = _block_of_queries(index, n_rows, n_heads, section, BLOCK_M, CAUSAL)
         steps = _tiles_of_keys(block * BLOCK_M, n_rows, BLOCK_M, BLOCK_N, CAUSAL)
-        kv_head = head // GROUP
+        key_head = head // GROUP
         # From the last tile, which may need a mask, to the first; in the order in which tiles are used. Keys come
         # before queries, whose slot may still carry a result out.
         last = (steps - 1) * BLOCK_N
-        done = _load_tile(k, k_tail, kv_head, last, done, ring, ring_tail, full, empty, TAIL)
+        done = _load_tile(k, k_tail, key_head, last, done, ring, ring_tail, full, empty, TAIL)
         slot = turn % SLOTS
         hopper.mbarrier.wait(q_empty.index(slot), (turn // SLOTS & 1) ^ 1)
         blocks.index(slot).store(gl.full([1], index, gl.int32, one))
@@ -230,9 +230,9 @@ def _load_tiles(
             _load_parts(q, q_tail, head, row, q_full.index(slot), q_ring.index(at), q_ring_tail.index(at), TAIL)
         for i in range(1, steps):
             row = last - i * BLOCK_N
-            done = _load_tile(k, k_tail, kv_head, row, done, ring, ring_tail, full, empty, TAIL)
-            done = _load_tile(v, v_tail, kv_head, row + BLOCK_N, done, ring, ring_tail, full, empty, TAIL)
-        done = _load_tile(v, v_tail, kv_head, 0, done, ring, ring_tail, full, empty, TAIL)
+            done = _load_tile(k, k_tail, key_head, row, done, ring, ring_tail, full, empty, TAIL)
+            done = _load_tile(v, v_tail, key_head, row + BLOCK_N, done, ring, ring_tail, full, empty, TAIL)
+        done = _load_tile(v, v_tail, key_head, 0, done, ring, ring_tail, full, empty, TAIL)
         turn += 1
         fetched = gl.atomic_add(fetched_ptr, 1, sem="relaxed")
         index = gl.num_programs(0) + fetched
