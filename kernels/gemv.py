@@ -53,6 +53,28 @@ def _load_edges(x_ptr, weight_ptr, rows, row_mask, n_inner, head, covered, LANE:
 
 
 @triton.jit
+def _split_lanes(w, LANE: tl.constexpr):
+    # The first elements of all vectors, their second elements, and so on: a thread splits what it holds.
+    n_rows: tl.constexpr = w.shape[0]
+    n_vectors: tl.constexpr = w.shape[1] // LANE
+    if LANE == 8:
+        even, odd = tl.split(tl.reshape(w, (n_rows, n_vectors, 2, 2, 2)))
+        w04_26 = tl.split(even)
+        w15_37 = tl.split(odd)
+        w0, w4 = tl.split(w04_26[0])
+        w2, w6 = tl.split(w04_26[1])
+        w1, w5 = tl.split(w15_37[0])
+        w3, w7 = tl.split(w15_37[1])
+        parts = (w0, w1, w2, w3, w4, w5, w6, w7)
+    else:
+        even, odd = tl.split(tl.reshape(w, (n_rows, n_vectors, 2, 2)))
+        w0, w2 = tl.split(even)
+        w1, w3 = tl.split(odd)
+        parts = (w0, w1, w2, w3)
+    return parts
+
+
+@triton.jit
 def gemv_kernel(
     x_ptr,
     weight_ptr,
@@ -94,15 +116,29 @@ def gemv_kernel(
     for start in tl.range(0, covered, BLOCK_K):
         inner = start + range_k
         inner_mask = inner < covered
-        x = tl.load(x_start + inner, mask=inner_mask, other=0.0, eviction_policy="evict_last")
+        if INTERLEAVE == 1:
+            x = tl.load(x_start + inner, mask=inner_mask, other=0.0, eviction_policy="evict_last")
         w = tl.load(
             weight_rows + inner[None, :],
             mask=row_mask[:, None] & inner_mask[None, :],
             other=0.0,
             eviction_policy="evict_first",
         )
-        products = w.to(tl.float32) * x.to(tl.float32)[None, :]
-        acc += sum_lanes(products, LANE)
+        if INTERLEAVE == 1:
+            products = w.to(tl.float32) * x.to(tl.float32)[None, :]
+            acc += sum_lanes(products, LANE)
+        else:
+            # Each thread loads the elements of x that its vectors need: no exchange through shared memory.
+            parts = _split_lanes(w, LANE)
+            vectors = start // LANE + tl.arange(0, BLOCK_K // LANE)
+            for lane in tl.static_range(LANE):
+                x = tl.load(
+                    x_start + vectors * LANE + lane,
+                    mask=vectors < covered // LANE,
+                    other=0.0,
+                    eviction_policy="evict_last",
+                )
+                acc += parts[lane].to(tl.float32) * x.to(tl.float32)[None, :]
     y_tile = y_ptr + rows
     sums = tl.sum(acc, axis=1)
     if INTERLEAVE > 1:
@@ -113,6 +149,8 @@ def gemv_kernel(
 _WIDEST_UNIT = 16
 _FEW_ROWS, _MANY_ROWS, _MOST_ROWS = 2048, 12_288, 65_536
 _FEW_PROGRAMS = 528
+# Programs of one warp that an H200 runs at once.
+_PROGRAMS = 132 * 32
 
 
 def _short_rows(n: int, row_bytes: int, element: int) -> dict[str, int]:
@@ -131,19 +169,42 @@ def _period(k: int, element: int) -> int:
     return vector // math.gcd(k, vector)
 
 
-def _unaligned_rows(k: int, element: int) -> dict[str, int]:
-    """Return the tile of longer rows that start anywhere: a thread holds one vector of each of the tile's rows."""
-    block_n, num_warps = 4, 4
-    block_k = 32 * num_warps * VECTOR_BYTES // element
+def _unaligned_rows(n: int, k: int, element: int) -> dict[str, int]:
+    """Return the tile of longer rows that start anywhere: warps hold a vector or two of each of the tile's rows."""
+    warp = 32 * VECTOR_BYTES // element
+    if n < 4 * _FEW_ROWS:
+        block_n = 2 if n > _FEW_ROWS // 4 else 1
+        num_warps = min(power_of_two(8 * _FEW_ROWS // n + 1) // 2, 8)
+        block_k = warp * num_warps * (2 if block_n == 1 else 1)
+        # Of what is read half may be idle, of one row alone all.
+        while num_warps > 1 and 2 * block_k * ceil_div(k, block_k) > (4 if block_n == 1 else 3) * k:
+            block_k, num_warps = block_k // 2, num_warps // 2
+    else:
+        # Two rows a program where four would leave more of the last wave idle.
+        waves = {rows: ceil_div(n, rows * _PROGRAMS) for rows in (2, 4)}
+        block_n, num_warps = 2 if 5 * 2 * waves[2] <= 4 * 4 * waves[4] else 4, 1
+        # Two vectors of 16-bit rows, unless more of the last block of a row would be idle.
+        two = element == 2 and 10 * 2 * ceil_div(k, 2 * warp) <= 11 * ceil_div(k, warp)
+        block_k = warp * (2 if two else 1)
     return {"block_n": block_n, "block_k": block_k, "num_warps": num_warps, "interleave": _period(k, element)}
+
+
+def _short_unaligned_rows(k: int, element: int) -> dict[str, int]:
+    """Return the tile of many short rows that start anywhere: a warp's, of as many columns as vectors cover."""
+    vector = VECTOR_BYTES // element
+    block_k = min(max(power_of_two(k // vector * vector + 1) // 2, 32), 32 * vector)
+    block_n = 256 * vector // block_k
+    return {"block_n": block_n, "block_k": block_k, "num_warps": 1, "interleave": _period(k, element)}
 
 
 def _tile(shape: Shape, dtype: Dtype) -> dict[str, int]:
     n, k, element = shape["N"], shape["K"], DTYPE_BYTES[dtype]
     if k * element <= 2048:
+        if n >= 4 * _FEW_ROWS and k >= 16 and _period(k, element) > 2:
+            return _short_unaligned_rows(k, element)
         return _short_rows(n, k * element, element)
     if k * element % VECTOR_BYTES:
-        return _unaligned_rows(k, element)
+        return _unaligned_rows(n, k, element)
     block_n, block_bytes, num_warps = 2, 8192, 8
     if 4 * 2 * -(-k * element // 8192) >= 5 * -(-k * element // 4096):
         # Large blocks would read a quarter more than small ones.
@@ -196,8 +257,8 @@ def _estimate(config: Mapping[str, Any], shape: Shape, element: int) -> dict[str
         "tile_bytes": element * (rows + 1) * shape["K"],
         # A tile of W and one of x as they are loaded, and some for sums and addresses.
         "registers": 2 * held // (128 * num_warps) + 32,
-        # What the warps of a program add up at its end, and unaligned x on its way to the threads that need it.
-        "shared_bytes": max(4 * rows * num_warps, (config["interleave"] > 1) * config["block_k"] * element),
+        # What the warps of a program add up at its end.
+        "shared_bytes": 4 * rows * num_warps,
         "bytes_under_way": held,
     }
 

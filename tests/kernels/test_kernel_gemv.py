@@ -117,11 +117,15 @@ def test_gemv_rows_of_a_program_lie_side_by_side_or_a_period_apart(k: int, dtype
                 kernel.check_config(edited, shape, dtype, "sm_90")
 
 
-def test_gemv_interleaves_long_unaligned_rows_alone() -> None:
+def test_gemv_interleaves_long_and_many_unaligned_rows() -> None:
     kernel = load_kernel("gemv").kernel
-    interleaves = {(2179, "fp16"): 8, (2180, "bf16"): 2, (2180, "fp32"): 1, (16384, "fp16"): 1, (131, "fp16"): 1}
-    for (k, dtype), interleave in interleaves.items():
-        assert kernel.config({"N": 15186, "K": k}, dtype, "sm_90")["interleave"] == interleave  # type: ignore[arg-type]
+    chosen = (
+        (15186, 2179, "fp16", 8), (15186, 2180, "bf16", 2), (15186, 2180, "fp32", 1), (15186, 16384, "fp16", 1),
+        (3, 2179, "fp16", 8), (15186, 131, "fp16", 8), (15186, 132, "fp16", 1), (1000, 131, "fp16", 1),
+        (15186, 13, "fp16", 1),
+    )  # fmt: skip
+    for n, k, dtype, interleave in chosen:
+        assert kernel.config({"N": n, "K": k}, dtype, "sm_90")["interleave"] == interleave, (n, k)  # type: ignore[arg-type]
 
 
 def test_gemv_refuses_what_sm_75_lacks_and_unknown_targets() -> None:
