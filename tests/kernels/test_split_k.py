@@ -22,7 +22,7 @@ from kernel_suite import need_hopper, shape_id
 from loaded_kernels import load_kernel
 from mutants.checker import Trial, fill_inputs, judge
 from mutants.kernels import Mutant
-from mutants.split_k import KERNELS, MUTANTS, split_k_config, split_k_trials
+from mutants.split_k import KERNELS, MUTANTS, ONE_BYTE, dtypes_of, split_k_config, split_k_trials
 from mutants.twin import load_twin
 
 from ledger.errors import InputError
@@ -37,7 +37,7 @@ static float low(u32 two) { return of_half(two & 0xffff); }
 static float high(u32 two) { return of_half(two >> 16); }
 """
 # What only a GPU has -> what does it on a CPU.
-REPLACED = {r"extern __shared__[^;]*;": "", r"shared\(memory\)": "0"}
+REPLACED = {r"extern __shared__[^;]*;": "", r"shared\(memory\)": "0", r"template <int N> DEVICE void pin[^}]*}": ""}
 
 
 def _variant(kernel: Any) -> SplitK:
@@ -60,24 +60,32 @@ def _for_cpu(product: Any, add: Any) -> str:
     ]  # fmt: skip
     whole = re.sub(r'#include "(hopper.cuh|wgmma.h)"', "", "\n".join(parts)).replace("__grid_constant__", "")
     assert "asm" not in whole
-    return HEADER + whole.replace('extern "C" __global__', "static") + '#include "split_k.h"\n'
+    kind = "".join(f"#define {name} 1\n" for name in ("FP8", "INT8") if (name, "1") in product.defines)
+    return kind + HEADER + whole.replace('extern "C" __global__', "static") + '#include "split_k.h"\n'
 
 
 def _error(kernel: Any, trial: Trial, folder: Path, flags: tuple[str, ...] = ()) -> float:
-    """Return the largest error in fp16 over its tolerance; infinite where the program fails."""
-    ahead = kernel.ahead(trial.config, trial.shape, "fp16", "sm_90")
-    text = _for_cpu(ahead.source, _variant(kernel).sum_source(trial.config, "fp16"))
-    numbers = (ahead.programs, ahead.shared_bytes, tile_rows(trial.config, trial.shape["M"]))
+    """Return the largest error over its tolerance; infinite where the program fails."""
+    dtype: Any = trial.dtype
+    ahead = kernel.ahead(trial.config, trial.shape, dtype, "sm_90")
+    text = _for_cpu(ahead.source, _variant(kernel).sum_source(trial.config, dtype))
+    numbers = (ahead.programs, ahead.shared_bytes, tile_rows(trial.config, trial.shape["M"]), SCALE)
     return product_error(kernel, trial, text, numbers, folder, flags, limit_s=300 if flags else 60)
 
 
+EVERY = (*KERNELS, *ONE_BYTE)
+# Of results of one-byte operands.
+SCALE = 0.125
 # The trials of each kernel that a CPU runs, and which of them are not exhaustive.
-ON_A_CPU = {"matmul": (range(19), (4, 10)), "matmul_bias_relu": (range(1, 19, 3), (7, 13))}
+ON_A_CPU = {
+    "matmul": (range(19), (4, 10)), "matmul_bias_relu": (range(1, 19, 3), (7, 13)), "matmul_fp8": (range(27), (4, 22)),
+    "matmul_int8": (range(0, 27, 2), (10,)),
+}  # fmt: skip
 TRIALS = [
     pytest.param(
         name,
         at,
-        id=f"{name}-{shape_id(split_k_trials(name, 'fp16')[at].shape)}",
+        id=f"{name}-{shape_id(split_k_trials(name, dtypes_of(name)[0])[at].shape)}",
         marks=() if at in kept else pytest.mark.exhaustive,
     )
     for name, (tried, kept) in ON_A_CPU.items()
@@ -88,7 +96,7 @@ TRIALS = [
 @needs_compiler
 @pytest.mark.parametrize(("name", "at"), TRIALS)
 def test_split_k_is_right_on_a_cpu(name: str, at: int, tmp_path: Path) -> None:
-    trial = split_k_trials(name, "fp16")[at]
+    trial = split_k_trials(name, dtypes_of(name)[0])[at]
     assert _error(load_kernel(name, launch=True).kernel, trial, tmp_path) <= 1
 
 
@@ -109,8 +117,10 @@ SHOWN_ON_A_CPU = (
 @needs_compiler
 @pytest.mark.parametrize("mutant", one_in(8, (*MUTANTS, *SHOWN_ON_A_CPU), lambda mutant: mutant.name))
 def test_a_wrong_twin_of_split_k_shows_on_a_cpu(mutant: Mutant, tmp_path: Path) -> None:
-    trials, twin = split_k_trials(mutant.kernel, "fp16"), load_twin(mutant, tmp_path)
-    assert any(_error(twin, trials[at], tmp_path) > 1 for at in (4, 11, 0, 8))
+    trials, twin = split_k_trials(mutant.kernel, dtypes_of(mutant.kernel)[0]), load_twin(mutant, tmp_path)
+    # Of one byte also a tile that a warpgroup alone has, with several steps, and one of two.
+    tried = (22, 20, 4) if mutant.kernel in ONE_BYTE else (4, 11, 0, 8)
+    assert any(_error(twin, trials[at], tmp_path) > 1 for at in tried)
 
 
 TSAN = ("-fsanitize=thread",)
@@ -295,8 +305,7 @@ def test_rule_divides_few_tiles_of_many_steps(shape: tuple[int, int, int], varia
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize(("name", "dtype"), [(name, dtype) for name in EVERY for dtype in dtypes_of(name)])
 def test_split_k_is_right_on_a_gpu(name: str, dtype: str) -> None:
     need_hopper()
     kernel = load_kernel(name, launch=True).kernel
@@ -309,7 +318,8 @@ def test_split_k_is_right_on_a_gpu(name: str, dtype: str) -> None:
 def test_a_wrong_twin_of_split_k_is_rejected_on_a_gpu(mutant: Mutant, tmp_path: Path) -> None:
     need_hopper()
     twin = load_twin(mutant, tmp_path)
-    assert any(judge(twin, trial, "cuda") for trial in split_k_trials(mutant.kernel, "bf16"))
+    dtype = dtypes_of(mutant.kernel)[-1]
+    assert any(judge(twin, trial, "cuda") for trial in split_k_trials(mutant.kernel, dtype))
 
 
 @pytest.mark.gpu
