@@ -26,10 +26,9 @@ if TYPE_CHECKING:
 
 # As many configurations of the CUDA C++ as `ledger tune` is offered, the fastest by the model.
 _OFFERED = 40
-# K up to which split_k is not weighed; nanoseconds that it takes for its second launch (both as in gemm_rule). What its
-# model counts against that of frames, which finds those of few tiles too fast: of 2801 x 144 x 8320 it says 11.7 us,
-# measured were 19.5 (benchmarks/one-byte-h200.json). Not fitted.
-_SHORT_INNER, _SECOND, _COUNTED = 1024, 500.0, 0.85
+# K up to which split_k is not weighed; nanoseconds that it takes for its second launch (both as in gemm_rule). The time
+# of frames over that of their model where A is larger than B: 1.03 to 1.66 (benchmarks/one-byte-h200.json).
+_SHORT_INNER, _SECOND, _TALL = 1024, 500.0, 1.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +75,9 @@ class ScaledGemm(Gemm):
         seen, copied = self._seen(shape, dtype)
         taken, frame = min(self._frames(seen, dtype, sms_of(target), copied=copied))
         divided = self._divided(config, shape, dtype, target)
-        return divided[1] if divided and divided[0] < taken else _config(config, frame, seen)
+        if divided and divided[0] < taken * (_TALL if shape["M"] > shape["N"] else 1):
+            return divided[1]
+        return _config(config, frame, seen)
 
     def _divided(
         self, generic: dict[str, Any], shape: Shape, dtype: Dtype, target: str
@@ -85,7 +86,7 @@ class ScaledGemm(Gemm):
         if not self.split_k or shape["K"] <= _SHORT_INNER or not self.split_k.serves(shape, dtype, target):
             return None
         found = self.split_k.fastest(generic, shape)
-        return (_COUNTED * found[0] + _SECOND, found[1]) if found else None
+        return (found[0] + _SECOND, found[1]) if found else None
 
     def _seen(self, shape: Shape, dtype: Dtype) -> tuple[Shape, bool]:
         """Return a shape with the row pitch that TMA sees of A and B, and whether they are copied for that."""
