@@ -13,7 +13,7 @@ import pytest
 from gpu import correctness, retime, sanitize, two_gpus
 from measuring import cell_of, order_of, this_cpu
 from mutants.residues import residues_trials
-from mutants.split_k import split_k_trials
+from mutants.split_k import ONE_BYTE, split_k_trials
 
 ROOT = Path(__file__).parents[1]
 TESTS = """
@@ -83,8 +83,9 @@ def test_shares_of_one_variant() -> None:
     assert sanitize.jobs_of(["matmul", "mla_decode"], "few_rows") == [("matmul@few_rows",), ("mla_decode@few_rows",)]
     assert len(sanitize.jobs_of(["matmul"], "residues")) == len(residues_trials("matmul", "fp16"))
     assert sanitize.jobs_of(["matmul"], "split_k") == [("matmul@split_k",)]
-    chosen = [one for one in sanitize.launches("matmul") if one.config["variant"] == "split_k"]
-    assert len(chosen) == len(split_k_trials("matmul", "fp16"))
+    for name, dtype in (("matmul", "fp16"), *ONE_BYTE.items()):
+        chosen = [one for one in sanitize.launches(name) if one.config["variant"] == "split_k"]
+        assert len(chosen) == len(split_k_trials(name, dtype))
     named = ("matmul@few_rows", "matmul:0/2", "matmul@cuda:1/2", "matmul")
     assert {sanitize.kernel_of(one) for one in named} == {"matmul"}
 

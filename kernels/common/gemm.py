@@ -427,7 +427,7 @@ class Gemm(Family):
         if config["variant"] == RESIDUES and self.residues:
             return self.residues.prepare(a, b, bias, out, config, self._dtype_of(a))
         if config["variant"] == SPLIT_K and self.split_k:
-            return self.split_k.prepare(a, b, bias, out, config, self._dtype_of(a))
+            return self.split_k.prepare(a, b, bias, out, config, self._dtype_of(a), scale=scale)
         (n_rows, n_inner), n_cols = a.shape, out.shape[1]
         grid = (min(ceil_div(n_rows, config["block_m"]) * ceil_div(n_cols, config["block_n"]), config["programs"]),)
         direct = self._is_direct(config, n_cols, self._dtype_of(a))

@@ -37,7 +37,7 @@ _MOST_ROWS_OF_CLASSES = {64: 256, 128: 192, 192: 128}
 """The same where the sums of several classes lie in shared memory beside two stages and more."""
 
 FIXED = {"block_k": 64, "subtiles": 1, "tma": 1, "cluster_m": 1, "cluster_n": 1, "stream_k": 0, "group_m": 1}
-"""What no configuration changes, of residues and of split_k."""
+"""What no configuration changes, of residues and of split_k (whose steps of one byte have a block_k of their own)."""
 STAGES = range(2, 13)
 """Stages of both."""
 

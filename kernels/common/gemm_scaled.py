@@ -15,7 +15,7 @@ from ledger.operations import Operation, Shape
 from ledger.records import Dtype
 
 from .gemm import Gemm, product_cases
-from .gemm_config import GENERIC, GROUP, WARP_SPECIALISED, Settings, group_rows
+from .gemm_config import CUDA, GENERIC, GROUP, WARP_SPECIALISED, Settings, group_rows
 from .gemm_device import scaled
 from .gemm_frames import Frame, cluster_frames, nanoseconds
 from .gemm_tiles import BYTE_RAGGED, Tile
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 # As many configurations of the CUDA C++ as `ledger tune` is offered, the fastest by the model.
 _OFFERED = 40
+# K up to which split_k is not weighed; nanoseconds that it takes for its second launch (both as in gemm_rule). The time
+# of frames over that of their model where A is larger than B: 1.03 to 1.66 (benchmarks/one-byte-h200.json).
+_SHORT_INNER, _SECOND, _TALL = 1024, 500.0, 1.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +73,20 @@ class ScaledGemm(Gemm):
         if target != "sm_90" or not config["tma"]:
             return config
         seen, copied = self._seen(shape, dtype)
-        frame = min(self._frames(seen, dtype, sms_of(target), copied=copied))[1]
+        taken, frame = min(self._frames(seen, dtype, sms_of(target), copied=copied))
+        divided = self._divided(config, shape, dtype, target)
+        if divided and divided[0] < taken * (_TALL if shape["M"] > shape["N"] else 1):
+            return divided[1]
         return _config(config, frame, seen)
+
+    def _divided(
+        self, generic: dict[str, Any], shape: Shape, dtype: Dtype, target: str
+    ) -> tuple[float, dict[str, Any]] | None:
+        """Return nanoseconds and configuration of the fastest split_k; None where it does not serve the shape."""
+        if not self.split_k or shape["K"] <= _SHORT_INNER or not self.split_k.serves(shape, dtype, target):
+            return None
+        found = self.split_k.fastest(generic, shape)
+        return (found[0] + _SECOND, found[1]) if found else None
 
     def _seen(self, shape: Shape, dtype: Dtype) -> tuple[Shape, bool]:
         """Return a shape with the row pitch that TMA sees of A and B, and whether they are copied for that."""
@@ -90,12 +105,17 @@ class ScaledGemm(Gemm):
         """Yield the configurations that may be worth timing: tiles of all variants, the deepest and one stage less."""
         own = self.config(shape, dtype, target)
         yield self.candidate(own, shape, dtype)
+        plain: dict[str, Any] = {**own, **self.cuda_defaults, "programs": sms_of(target)}
+        if self.split_k and self.split_k.serves(shape, dtype, target):
+            for divided in self.split_k.candidates(plain, shape):
+                yield self.candidate(divided, shape, dtype)
         if target == "sm_90" and own["tma"]:
             (seen, copied), sms = self._seen(shape, dtype), sms_of(target)
             frames = self._frames(seen, dtype, sms, copied=copied, every=True)
             for _, frame in heapq.nsmallest(_OFFERED, frames):
-                yield self.candidate(_config({**own, "programs": sms}, frame, seen), shape, dtype)
-            for varied in variations(own, {"pdl": (0, 1), "group_m": (4, 8)}):
+                yield self.candidate(_config(plain, frame, seen), shape, dtype)
+            varying = {"pdl": (0, 1), "group_m": (4, 8)} if own["variant"] == CUDA else {"pdl": (0, 1)}
+            for varied in variations(own, varying):
                 yield self.candidate(varied, shape, dtype)
         for tile in _tile_variations(self, own, target):
             for config in self.deepest(tile, dtype, target):

@@ -1,23 +1,50 @@
-// C (n_rows, n_cols) = A (n_rows, n_inner) times B (n_inner, n_cols) of few tiles and many steps, all row-major and of
-// 16 bits, by TMA and wgmma. CTAs divide K into parts. Each CTA leaves its sums, in fp32, in a workspace (parts, n_rows,
-// n_cols), which gemm_split_k_sum.cu adds up: nothing waits for another CTA of a launch.
+// C (n_rows, n_cols) = A (n_rows, n_inner) times B (n_inner, n_cols) of few tiles and many steps, by TMA and wgmma; with
+// FP8 or INT8 b is (n_cols, n_inner). All are row-major, A and B of 16 bits, of e4m3 or of 8-bit integers. CTAs divide K
+// into parts. Each CTA leaves its sums, in fp32 or as 32-bit integers, in a workspace (parts, n_rows, n_cols), which
+// gemm_split_k_sum.cu adds up: nothing waits for another CTA of a launch.
 //
-// Neighbours among the CTAs load the same rows of B at the same time: a read of L2 then serves several of them.
+// Neighbours among the CTAs load the same tile of B at the same time: a read of L2 then serves several of them.
 //
 // BLOCK_M, BLOCK_N: the tile of a CTA, of which tile_rows rows are loaded. A warpgroup multiplies 64 of its rows by all of
 // its columns, or with SWAPPED 64 of its columns by all of its rows (swap-AB); the other side is a multiple of 8.
 // STAGES: of the ring in shared memory. The last tiles begin early rather than end outside of the matrix.
+// PROMOTED: with FP8, sums of 128 products are added in fp32; without, they stay in wgmma, which keeps fewer bits.
 #include "hopper.cuh"
 #include "wgmma.h"
 
+#ifndef FP8
+#define FP8 0
+#endif
+#ifndef INT8
+#define INT8 0
+#endif
+#ifndef PROMOTED
+#define PROMOTED 0
+#endif
+#if INT8
+using Sum = int;
+using Pair = int2;
+template <int N> DEVICE void pin(int (&v)[N]) {
+    UNROLL for (int i = 0; i < N; ++i) asm volatile("" : "+r"(v[i]) :: "memory");
+}
+#else
+using Sum = float;
+using Pair = float2;
+#endif
+
+constexpr bool B_ROWS = FP8 || INT8;
 constexpr int GROUPS = (SWAPPED ? BLOCK_N : BLOCK_M) / 64, ACC = (SWAPPED ? BLOCK_M : BLOCK_N) / 2;
 constexpr int CONSUMERS = 4 * GROUPS, THREADS = 32 * CONSUMERS + 32;
-constexpr int BLOCK_K = 64, CHUNKS = 4, BOXES = (BLOCK_N + 63) / 64;
-constexpr u32 A_BYTES = BLOCK_M * 128, B_BYTES = BOXES * 8192, STAGE_BYTES = A_BYTES + B_BYTES;
+constexpr int BLOCK_K = B_ROWS ? 128 : 64, CHUNKS = 4, BOXES = B_ROWS ? 1 : (BLOCK_N + 63) / 64;
+constexpr u32 A_BYTES = BLOCK_M * 128, B_BYTES = B_ROWS ? BLOCK_N * 128 : BOXES * 8192, STAGE_BYTES = A_BYTES + B_BYTES;
+constexpr u64 B_MAJOR = B_ROWS ? K_MAJOR : MN_MAJOR;
+constexpr u32 B_CHUNK = B_ROWS ? 32 : 2048;
 constexpr u32 BARRIERS_AT = STAGES * STAGE_BYTES;
+// Of a thread: warps get registers by fours.
+constexpr int REGISTERS = 65536 / (128 * (GROUPS + 1)) / 8 * 8;
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_split_k(
-    const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map, float* workspace,
+    const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map, Sum* workspace,
     int n_rows, int n_cols, int n_inner, int tile_rows, int parts)
 {
     extern __shared__ __align__(1024) unsigned char memory[];
@@ -48,25 +75,86 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_split_k(
                 expect(full(s), tile_rows * 128 + B_BYTES);
                 const u32 a = ring + s * STAGE_BYTES, b = a + A_BYTES;
                 load(a, &a_map, i * BLOCK_K, row, full(s));
-                UNROLL for (int o = 0; o < BOXES; ++o) load(b + o * 8192, &b_map, col + o * 64, i * BLOCK_K, full(s));
+                if (B_ROWS) {
+                    load(b, &b_map, i * BLOCK_K, col, full(s));
+                } else {
+                    UNROLL for (int o = 0; o < BOXES; ++o)
+                        load(b + o * 8192, &b_map, col + o * 64, i * BLOCK_K, full(s));
+                }
                 if (++s == STAGES) { s = 0; phase ^= 1; }
             }
         }
     } else {
         const int group = warp / 4;
         const u32 a_own = SWAPPED ? 0 : group * 8192, b_own = A_BYTES + (SWAPPED ? group * 8192 : 0);
-        float acc[ACC];
-        int s = 0, phase = 0, before = 0;
-        NO_UNROLL for (int i = first; i < last; ++i) {
+        Sum acc[ACC];
+        int s = 0, phase = 0;
+        // Begins to multiply a step. more: whether its products are added to those that are there.
+        auto multiply = [&](Sum (&to)[ACC], bool more) {
             const u32 at = uniform((ring & 0x3ffff) + s * STAGE_BYTES);
             wait(full(s), phase);
-            const u64 a = K_MAJOR | (at + a_own) >> 4, b = MN_MAJOR | (at + b_own) >> 4;
+            const u64 a = K_MAJOR | (at + a_own) >> 4, b = B_MAJOR | (at + b_own) >> 4;
             fence_products();
             UNROLL for (int k = 0; k < CHUNKS; ++k) {
-                const u64 a_k = a + k * (32 >> 4), b_k = b + k * (2048 >> 4);
-                mma(acc, SWAPPED ? b_k : a_k, SWAPPED ? a_k : b_k, k > 0 || i > first);
+                const u64 a_k = a + k * (32 >> 4), b_k = b + k * (B_CHUNK >> 4);
+                mma(to, SWAPPED ? b_k : a_k, SWAPPED ? a_k : b_k, k > 0 || more);
             }
             commit_products();
+        };
+#if PROMOTED
+        UNROLL for (int i = 0; i < ACC; ++i) acc[i] = 0.f;
+        // The barrier at which the stage of a step is released, and the next stage.
+        auto turn = [&] {
+            const u32 used = empty(s);
+            if (++s == STAGES) { s = 0; phase ^= 1; }
+            return used;
+        };
+        auto add = [&](float (&of)[ACC], u32 used) {
+            pin(of);
+            if (lane == 0) arrive(used);
+            UNROLL for (int i = 0; i < ACC; ++i) acc[i] += of[i];
+        };
+        float sums[ACC];
+        int left = last - first;
+        // Where registers hold the sums of two steps beside those of the tile the next step is multiplied meanwhile,
+        // elsewhere other warpgroups multiply.
+        if constexpr (3 * ACC + 24 > REGISTERS) {
+            NO_UNROLL for (; left > 0; --left) {
+                multiply(sums, false);
+                wait_products<0>();
+                add(sums, turn());
+            }
+        } else {
+            float next_sums[ACC];
+            multiply(sums, false);
+            u32 used = turn(), next_used;
+            NO_UNROLL for (; left > 2; left -= 2) {
+                multiply(next_sums, false);
+                next_used = turn();
+                wait_products<1>();
+                add(sums, used);
+                multiply(sums, false);
+                used = turn();
+                wait_products<1>();
+                add(next_sums, next_used);
+            }
+            // ptxas lets no product overlap if one is in flight where branches meet.
+            if (left == 2) {
+                multiply(next_sums, false);
+                next_used = turn();
+                wait_products<1>();
+                add(sums, used);
+                wait_products<0>();
+                add(next_sums, next_used);
+            } else {
+                wait_products<0>();
+                add(sums, used);
+            }
+        }
+#else
+        int before = 0;
+        NO_UNROLL for (int i = first; i < last; ++i) {
+            multiply(acc, i > first);
             // The products of the step before are done; those of this one are in flight.
             wait_products<1>();
             if (i > first && lane == 0) arrive(empty(before));
@@ -75,24 +163,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_split_k(
         }
         wait_products<0>();
         pin(acc);
+#endif
         // A thread has the sums of two neighbours, and the same 8 further along a warpgroup's 64.
         const int along = group * 64 + warp % 4 * 16 + lane / 4, across = lane % 4 * 2;
-        float* const sums = workspace + (i64)part * n_rows * n_cols;
+        Sum* const own_sums = workspace + (i64)part * n_rows * n_cols;
         const int row_end = min(own_row + tile_rows, n_rows);
         auto owned_row = [&](int r) { return r >= own_row && r < row_end; };
         auto owned_col = [&](int c) { return c >= own_col && c < n_cols; };
         UNROLL for (int h = 0; h < 2; ++h) {
             const int r = row + (SWAPPED ? across : along + 8 * h), c = col + (SWAPPED ? along + 8 * h : across);
             // Moved from row to row: the addresses of all sums would not fit in the registers beside them.
-            float* place = sums + (i64)r * n_cols + c;
+            Sum* place = own_sums + (i64)r * n_cols + c;
             UNROLL for (int j = 0; j < ACC / 4; ++j) {
-                const float one = acc[4 * j + 2 * h], two = acc[4 * j + 2 * h + 1];
+                const Sum one = acc[4 * j + 2 * h], two = acc[4 * j + 2 * h + 1];
                 if (SWAPPED) {
                     if (owned_col(c) && owned_row(r + 8 * j)) __stcg(place, one);
                     if (owned_col(c) && owned_row(r + 8 * j + 1)) __stcg(place + n_cols, two);
                     place += 8 * n_cols;
                 } else if (owned_row(r) && owned_col(c + 8 * j)) {
-                    __stcg((float2*)(place + 8 * j), make_float2(one, two));
+                    __stcg((Pair*)(place + 8 * j), Pair{one, two});
                 }
             }
         }

@@ -24,6 +24,7 @@ from ledger.kernel import Config, Launch, Prepare, Tolerance
 from ledger.kernels.common.cuda import cuda_source
 from ledger.kernels.common.gemm_cluster import ClusterGemm
 from ledger.kernels.common.gemm_scaled import ScaledGemm
+from ledger.kernels.common.gemm_split_k import SplitK
 from ledger.kernels.common.gemm_tiles import BYTE_TILES
 from ledger.operations import MATMUL_FP8, fp8_scale
 
@@ -46,6 +47,7 @@ GEMM = ScaledGemm(
         promotion=256,
         divided_clocks=6_500,
     ),
+    split_k=SplitK("matmul_fp8", one_byte="fp8_e4m3"),
     more=lambda target: {"promote": int(target in ("sm_89", "sm_90"))},
     lacks="fp8",
     having="fp8 instructions",

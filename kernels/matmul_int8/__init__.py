@@ -22,6 +22,7 @@ from ledger.kernels.common.baselines import library
 from ledger.kernels.common.cuda import cuda_source
 from ledger.kernels.common.gemm_cluster import ClusterGemm
 from ledger.kernels.common.gemm_scaled import ScaledGemm
+from ledger.kernels.common.gemm_split_k import SplitK
 from ledger.kernels.common.gemm_tiles import BYTE_TILES
 from ledger.operations import MATMUL_INT8, int8_scale
 
@@ -37,6 +38,7 @@ GEMM = ScaledGemm(
     cluster=ClusterGemm(
         name="matmul_int8", source=partial(cuda_source, __name__, "cluster.cu"), fixed={"swap_ab": 1}, promotion=256
     ),
+    split_k=SplitK("matmul_int8", one_byte="int8"),
     lacks="int8 path here",
 )
 

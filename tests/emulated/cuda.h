@@ -15,6 +15,8 @@ using std::max;
 using std::min;
 struct uint2 { unsigned x, y; };
 struct uint4 { unsigned x, y, z, w; };
+struct int2 { int x, y; };
+struct int4 { int x, y, z, w; };
 struct float2 { float x, y; };
 struct float4 { float x, y, z, w; };
 static uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }

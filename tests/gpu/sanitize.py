@@ -95,6 +95,7 @@ IN_CUDA = {
     fp8_blocks.NAME: fp8_blocks.cuda_trials,
     "matmul": lambda dtype: (*trials.CLUSTER_TRIALS["matmul"](dtype), *_of_few_tiles("matmul", dtype)),
     "matmul_bias_relu": lambda dtype: _of_few_tiles("matmul_bias_relu", dtype),
+    **{name: partial(split_k.split_k_trials, name) for name in split_k.ONE_BYTE},
     "decode_attention": attention.cuda_trials,
     **{name: partial(rowwise.cluster_trials, name) for name in ("rmsnorm", "layernorm", "softmax")},
 }

@@ -284,8 +284,9 @@ def test_matmul_takes_nearly_the_fastest_that_was_measured(file: str, known: int
     assert sum(slower) / len(slower) <= mean
 
 
-@pytest.mark.parametrize(("name", "part", "known"), [("matmul_fp8", "fit", 47), ("matmul_int8", "after", 37)])
+@pytest.mark.parametrize(("name", "part", "known"), [("matmul_fp8", "fit", 43), ("matmul_int8", "after", 37)])
 def test_products_of_one_byte_take_nearly_the_fastest_that_was_measured(name: str, part: str, known: int) -> None:
+    """Of shapes whose tiles were timed; split_k was not."""
     rows = json.loads((ROOT / "benchmarks" / "one-byte-h200.json").read_text(encoding="utf-8"))["rows"]
     kernel, slower = load_kernel(name).kernel, []
     for row in rows:

@@ -32,9 +32,16 @@ needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler 
 
 
 def product_error(
-    kernel: Any, trial: Trial, text: str, numbers: Sequence[int], folder: Path, flags: Sequence[str], *, limit_s: float
+    kernel: Any,
+    trial: Trial,
+    text: str,
+    numbers: Sequence[float],
+    folder: Path,
+    flags: Sequence[str],
+    *,
+    limit_s: float,
 ) -> float:
-    """Return the largest error of a product in fp16 over its tolerance; infinite where the program fails.
+    """Return the largest error of a product over its tolerance; infinite where the program fails.
 
     text: of the program, whose arguments are the files of A, B and the bias, and of C, then M, N, K and the numbers.
     """
@@ -43,23 +50,55 @@ def product_error(
     (folder / "kernel.cpp").write_text(text, encoding="utf-8")
     build = [str(compiler()), *COMMAND, *flags, f"-I{EMULATED}", str(folder / "kernel.cpp"), "-o", str(program)]
     subprocess.run(build, check=True)
-    random = np.random.default_rng(m * n + k)
-    a, b, bias = (random.standard_normal(dims).astype(np.float16) for dims in ((m, k), (k, n), (n,)))
-    # What the last row and the first column hold is nobody else's.
-    a[m - 1, 0], b[k - 1, 0] = np.nan if m > 1 else 1, np.nan if n > 1 else 1
-    given.write_bytes(a.tobytes() + b.tobytes() + bias.tobytes())
+    operands, exact = _of_one_byte(trial) if trial.dtype in ("fp8_e4m3", "int8") else _of_16_bits(kernel, trial)
+    given.write_bytes(operands)
     command = [str(program), str(given), str(made), *map(str, (m, n, k, *numbers))]
     try:
         if subprocess.run(command, timeout=limit_s, check=False, stdout=subprocess.DEVNULL).returncode != 0:
             return math.inf
     except subprocess.TimeoutExpired:
         return math.inf
-    found, exact = np.fromfile(made, np.float16).reshape(m, n).astype(float), a.astype(float) @ b.astype(float)
+    if trial.dtype != "fp16":
+        exact = exact * numbers[-1]
+    found = np.fromfile(made, np.float32 if trial.dtype == "int8" else np.float16).reshape(m, n).astype(float)
+    if not np.array_equal(np.isnan(found), np.isnan(exact)):
+        return math.inf
+    bound = kernel.tolerances[trial.dtype]
+    error = np.abs(found - exact) / (bound.atol + 1e-4 + bound.rtol * np.abs(exact))
+    return float(np.nanmax(error, initial=0.0))
+
+
+def _of_16_bits(kernel: Any, trial: Trial) -> tuple[bytes, Any]:
+    """Return A, B and the bias in fp16, and the exact result."""
+    m, n, k = (trial.shape[size] for size in "MNK")
+    random = np.random.default_rng(m * n + k)
+    a, b, bias = (random.standard_normal(dims).astype(np.float16) for dims in ((m, k), (k, n), (n,)))
+    # What the last row and the first column hold is nobody else's.
+    a[m - 1, 0], b[k - 1, 0] = np.nan if m > 1 else 1, np.nan if n > 1 else 1
+    exact = a.astype(float) @ b.astype(float)
     if kernel.name == "matmul_bias_relu":
         exact += bias.astype(float)
         exact = np.where(exact < 0, 0.0, exact)
-    if not np.array_equal(np.isnan(found), np.isnan(exact)):
-        return math.inf
-    bound = kernel.tolerances["fp16"]
-    error = np.abs(found - exact) / (bound.atol + 1e-4 + bound.rtol * np.abs(exact))
-    return float(np.nanmax(error, initial=0.0))
+    return a.tobytes() + b.tobytes() + bias.tobytes(), exact
+
+
+def _of_one_byte(trial: Trial) -> tuple[bytes, Any]:
+    """Return A, B by rows and as many bytes as a bias has, and the exact sums."""
+    m, n, k = (trial.shape[size] for size in "MNK")
+    random = np.random.default_rng(m * n + k)
+    a, b = (random.integers(0, 256, dims, dtype=np.uint8) for dims in ((m, k), (n, k)))
+    values = np.arange(256, dtype=np.uint8).view(np.int8).astype(float)
+    if trial.dtype == "fp8_e4m3":
+        # Up to 3.75: exponents of at most 8 of 15.
+        a, b = (np.where((bits & 0x78) > 0x40, bits & 0xBF, bits).astype(np.uint8) for bits in (a, b))
+        a[m - 1, 0], b[0, k - 1] = 0x7F if m > 1 else 0x38, 0x7F if n > 1 else 0x38
+        values = np.array([_of_e4m3(bits) for bits in range(256)])
+    return a.tobytes() + b.tobytes() + bytes(n), values[a] @ values[b].T
+
+
+def _of_e4m3(bits: int) -> float:
+    exponent, fraction = bits >> 3 & 15, bits & 7
+    if bits & 0x7F == 0x7F:
+        return math.nan
+    size = (8 + fraction) * 2.0 ** (exponent - 10) if exponent else fraction * 2.0**-9
+    return -size if bits & 0x80 else size
