@@ -65,13 +65,12 @@ def _split_lanes(w, LANE: tl.constexpr):
         w2, w6 = tl.split(w04_26[1])
         w1, w5 = tl.split(w15_37[0])
         w3, w7 = tl.split(w15_37[1])
-        parts = (w0, w1, w2, w3, w4, w5, w6, w7)
-    else:
+        return w0, w1, w2, w3, w4, w5, w6, w7
+    else:  # noqa: RET505 (Triton compiles one of the branches)
         even, odd = tl.split(tl.reshape(w, (n_rows, n_vectors, 2, 2)))
         w0, w2 = tl.split(even)
         w1, w3 = tl.split(odd)
-        parts = (w0, w1, w2, w3)
-    return parts
+        return w0, w1, w2, w3
 
 
 @triton.jit

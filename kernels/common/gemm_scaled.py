@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 # As many configurations of the CUDA C++ as `ledger tune` is offered, the fastest by the model.
 _OFFERED = 40
-# K up to which split_k is not weighed; nanoseconds that it takes for its second launch (both as in gemm_rule). The time
-# of frames over that of their model where A is larger than B: 1.03 to 1.66 (benchmarks/one-byte-h200.json).
-_SHORT_INNER, _SECOND, _TALL = 1024, 500.0, 1.2
+# K up to which split_k is not weighed: frames take less than their model says. The time of frames over that of their
+# model where A is larger than B: 0.85 to 1.66 (benchmarks/one-byte-h200.json).
+_SHORT_INNER, _TALL = 2048, 1.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +85,7 @@ class ScaledGemm(Gemm):
         """Return nanoseconds and configuration of the fastest split_k; None where it does not serve the shape."""
         if not self.split_k or shape["K"] <= _SHORT_INNER or not self.split_k.serves(shape, dtype, target):
             return None
-        found = self.split_k.fastest(generic, shape)
-        return (found[0] + _SECOND, found[1]) if found else None
+        return self.split_k.fastest(generic, shape)
 
     def _seen(self, shape: Shape, dtype: Dtype) -> tuple[Shape, bool]:
         """Return a shape with the row pitch that TMA sees of A and B, and whether they are copied for that."""

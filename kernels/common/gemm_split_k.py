@@ -76,9 +76,9 @@ class _Times(NamedTuple):
 
 # Fitted to 4,300 times of 600 shapes on an H200 (benchmarks/README.md).
 _TIMES = _Times()
-# Of one-byte operands, with K in pairs, which take the time of one product of two bytes: not fitted, but for the share
-# of promoted sums, which is that of gemm_frames.
-_ONE_BYTE = _Times(b_rows=True, promoted=0.9)
+# Of one-byte operands, with K in pairs, which take the time of one product of two bytes. Launches, stores and sums are
+# fitted to 406 times of 74 shapes (benchmarks/one-byte-h200.json); the share of promoted sums is that of gemm_frames.
+_ONE_BYTE = _Times(launches=4060.0, stored=4.87, promoted=0.9, added=3925.0, b_rows=True)
 # For `ledger tune`: nanoseconds of a second launch that does not overlap; bytes of sums and clocks in a nanosecond.
 _SECOND, _SUMMED, _CLOCKS = 570.0, 4720.0, 1.5
 # As many configurations as `ledger tune` is offered.
