@@ -41,7 +41,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
     const int tiles_n = (n_cols + COLS * BLOCK_N - 1) / (COLS * BLOCK_N);
     const int steps = (n_inner + BLOCK_K - 1) / BLOCK_K;
     // A tile stores from own_row and own_col on. It loads from row and col on, which lie before them at the edges of the
-    // matrix: the TMA fills boxes outside the matrix with zeros, slowly.
+    // matrix: the TMA fills boxes outside the matrix with zeros, slowly. Columns before own_col in the same 64 are stored
+    // again, with the same bits.
     int row, col, own_row, own_col;
     auto place = [&](int tile) {
         const int group = tile / (group_rows * tiles_n), rest = tile % (group_rows * tiles_n);
@@ -290,7 +291,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
                         const int in = 64 * o + mine + h, to = row + in;
                         // The other rows and columns are another tile's, or garbage where none were loaded.
                         const bool own = in < ENDED && (u32)(to - own_row) < (u32)tile_rows && to < n_rows;
-                        if (own && own_col <= at && at < n_cols) store(&c_map, at, to, buffer + (mine + h) * 128);
+                        if (own && own_col < at + 64 && at < n_cols) store(&c_map, at, to, buffer + (mine + h) * 128);
                     }
                     commit_stores();
                 }
@@ -332,7 +333,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
                         store_row(c, row + h, at, n_cols, buffer, h, lane);
 #else
                 if (lane == 0) {
-                    if (own && own_col <= at && at < n_cols) store(&c_map, at, row, buffer);
+                    if (own && own_col < at + 64 && at < n_cols) store(&c_map, at, row, buffer);
                     commit_stores();
                 }
 #endif

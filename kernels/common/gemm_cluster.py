@@ -49,7 +49,8 @@ class ClusterGemm:
     """Hold what differs between the CUDA C++ of kernels.
 
     source: cuda.cuda_source with the kernel's module and file; the entry is NAME_cluster. fixed: keys that have one
-    value. promotion: bytes that L2 fetches at once for a miss. divided_clocks: what stream-K costs a launch beside its
+    value. promotion: bytes that L2 fetches at once for a miss. early_columns: whether the last tiles of columns begin at
+    any column rather than load rows of B outside of the matrix. divided_clocks: what stream-K costs a launch beside its
     tiles.
     """
 
@@ -57,6 +58,7 @@ class ClusterGemm:
     source: Callable[..., CudaSource]
     fixed: Mapping[str, int] = field(default_factory=dict)
     promotion: Literal[128, 256] = 128
+    early_columns: bool = False
     divided_clocks: int = DIVIDED_CLOCKS
 
     def check(self, config: Settings, shape: Shape, dtype: Dtype, target: str) -> None:
@@ -164,7 +166,10 @@ class ClusterGemm:
         arguments += [partial, ready, *([] if scale is None else [float(scale)]), n_rows, n_cols, n_inner]
         # Rows of a tile, and where the last tiles begin to load.
         last_row = row_step(config) * ceil_div(n_rows, row_step(config)) - rows
-        arguments += [rows, last_row, max(64 * ceil_div(n_cols, 64) - config["block_n"], 0)]
+        # Stream-K may divide neighbours otherwise, whose sums then differ in their last bits.
+        anywhere = self.early_columns and not config["stream_k"] and n_cols % 8 == 0
+        end_col = n_cols if anywhere else 64 * ceil_div(n_cols, 64)
+        arguments += [rows, last_row, max(end_col - config["block_n"], 0)]
         return prepare_cuda(
             ahead.source,  # type: ignore[arg-type]
             programs=ahead.programs,

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 
 # As many configurations of the CUDA C++ as `ledger tune` is offered, the fastest by the model.
 _OFFERED = 40
-# K up to which split_k is not weighed: frames take less than their model says. The time of frames over that of their
-# model where A is larger than B: 0.85 to 1.66 (benchmarks/one-byte-h200.json).
-_SHORT_INNER, _TALL = 2048, 1.2
+# K up to which split_k is not weighed: frames take less than their model says.
+_SHORT_INNER = 2048
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +74,7 @@ class ScaledGemm(Gemm):
         seen, copied = self._seen(shape, dtype)
         taken, frame = min(self._frames(seen, dtype, sms_of(target), copied=copied))
         divided = self._divided(config, shape, dtype, target)
-        if divided and divided[0] < taken * (_TALL if shape["M"] > shape["N"] else 1):
-            return divided[1]
-        return _config(config, frame, seen)
+        return divided[1] if divided and divided[0] < taken else _config(config, frame, seen)
 
     def _divided(
         self, generic: dict[str, Any], shape: Shape, dtype: Dtype, target: str

@@ -45,6 +45,7 @@ GEMM = ScaledGemm(
         source=partial(cuda_source, __name__, "cluster.cu"),
         fixed={"promote": 1},
         promotion=256,
+        early_columns=True,
         divided_clocks=6_500,
     ),
     split_k=SplitK("matmul_fp8", one_byte="fp8_e4m3"),

@@ -36,7 +36,11 @@ GEMM = ScaledGemm(
     output="fp32",
     tiles=BYTE_TILES,
     cluster=ClusterGemm(
-        name="matmul_int8", source=partial(cuda_source, __name__, "cluster.cu"), fixed={"swap_ab": 1}, promotion=256
+        name="matmul_int8",
+        source=partial(cuda_source, __name__, "cluster.cu"),
+        fixed={"swap_ab": 1},
+        promotion=256,
+        early_columns=True,
     ),
     split_k=SplitK("matmul_int8", one_byte="int8"),
     lacks="int8 path here",
