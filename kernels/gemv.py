@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ledger.errors import InputError
 from ledger.kernel import Config, Tolerance, import_triton
 from ledger.kernels.common.baselines import compiled, library
+from ledger.kernels.common.configs import check_thread_elements
 from ledger.kernels.common.row_reductions import sum_lanes, wait_for_previous_kernel
 from ledger.kernels.common.single_launch import SingleLaunch
 from ledger.kernels.common.targets import ceil_div, power_of_two
@@ -130,6 +131,7 @@ def gemv_kernel(
             # Each thread loads the elements of x that its vectors need: no exchange through shared memory.
             parts = _split_lanes(w, LANE)
             vectors = start // LANE + tl.arange(0, BLOCK_K // LANE)
+            products = tl.zeros((BLOCK_N, BLOCK_K // LANE), dtype=tl.float32)
             for lane in tl.static_range(LANE):
                 x = tl.load(
                     x_start + vectors * LANE + lane,
@@ -137,19 +139,22 @@ def gemv_kernel(
                     other=0.0,
                     eviction_policy="evict_last",
                 )
-                acc += parts[lane].to(tl.float32) * x.to(tl.float32)[None, :]
-    y_tile = y_ptr + rows
+                products += parts[lane].to(tl.float32) * x.to(tl.float32)[None, :]
+            # A vector's products first: shorter sums lose fewer bits.
+            acc += products
     sums = tl.sum(acc, axis=1)
     if INTERLEAVE > 1:
         sums += tl.sum(edge_w.to(tl.float32) * edge_x.to(tl.float32)[None, :], axis=1)
-    tl.store(y_tile, sums.to(y_ptr.dtype.element_ty), mask=row_mask)
+    tl.store(y_ptr + rows, sums.to(y_ptr.dtype.element_ty), mask=row_mask)
 
 
 _WIDEST_UNIT = 16
 _FEW_ROWS, _MANY_ROWS, _MOST_ROWS = 2048, 12_288, 65_536
 _FEW_PROGRAMS = 528
-# Programs of one warp that an H200 runs at once.
-_PROGRAMS = 132 * 32
+# Of unaligned rows: rows from which programs of one warp are many; how many of them an H200 runs at once.
+_MANY_PROGRAMS, _PROGRAMS = 8192, 132 * 32
+# Of a tile of W that a thread can hold.
+_MOST_ELEMENTS = 128
 
 
 def _short_rows(n: int, row_bytes: int, element: int) -> dict[str, int]:
@@ -162,6 +167,11 @@ def _short_rows(n: int, row_bytes: int, element: int) -> dict[str, int]:
     return {"block_n": block_n, "block_k": max(block_bytes // element, 16), "num_warps": 2, "interleave": 1}
 
 
+def _floor_power(number: int) -> int:
+    """Return the largest power of two up to a number, at least 1."""
+    return 1 << max(number, 1).bit_length() - 1
+
+
 def _period(k: int, element: int) -> int:
     """Return how far apart rows of k elements lie that start equally far from a multiple of 16 bytes."""
     vector = VECTOR_BYTES // element
@@ -171,27 +181,27 @@ def _period(k: int, element: int) -> int:
 def _unaligned_rows(n: int, k: int, element: int) -> dict[str, int]:
     """Return the tile of longer rows that start anywhere: warps hold a vector or two of each of the tile's rows."""
     warp = 32 * VECTOR_BYTES // element
-    if n < 4 * _FEW_ROWS:
+    if n < _MANY_PROGRAMS:
         block_n = 2 if n > _FEW_ROWS // 4 else 1
-        num_warps = min(power_of_two(8 * _FEW_ROWS // n + 1) // 2, 8)
+        num_warps = min(_floor_power(8 * _FEW_ROWS // n), 8)
         block_k = warp * num_warps * (2 if block_n == 1 else 1)
-        # Of what is read half may be idle, of one row alone all.
-        while num_warps > 1 and 2 * block_k * ceil_div(k, block_k) > (4 if block_n == 1 else 3) * k:
+        # Blocks cover at most 1.5 times a row's elements, of one row a program twice.
+        while num_warps > 1 and block_k * ceil_div(k, block_k) > (2 if block_n == 1 else 1.5) * k:
             block_k, num_warps = block_k // 2, num_warps // 2
     else:
-        # Two rows a program where four would leave more of the last wave idle.
-        waves = {rows: ceil_div(n, rows * _PROGRAMS) for rows in (2, 4)}
-        block_n, num_warps = 2 if 5 * 2 * waves[2] <= 4 * 4 * waves[4] else 4, 1
-        # Two vectors of 16-bit rows, unless more of the last block of a row would be idle.
-        two = element == 2 and 10 * 2 * ceil_div(k, 2 * warp) <= 11 * ceil_div(k, warp)
-        block_k = warp * (2 if two else 1)
+        # Two rows a program where four would leave a fifth more of the last wave idle.
+        rows_in_waves = {rows: rows * ceil_div(n, rows * _PROGRAMS) for rows in (2, 4)}
+        block_n, num_warps = 2 if rows_in_waves[2] <= 0.8 * rows_in_waves[4] else 4, 1
+        # Two vectors of 16-bit rows, unless a tenth more of the blocks would be idle.
+        covered = {vectors: vectors * ceil_div(k, vectors * warp) for vectors in (1, 2)}
+        block_k = warp * (2 if element == 2 and covered[2] <= 1.1 * covered[1] else 1)
     return {"block_n": block_n, "block_k": block_k, "num_warps": num_warps, "interleave": _period(k, element)}
 
 
 def _short_unaligned_rows(k: int, element: int) -> dict[str, int]:
     """Return the tile of many short rows that start anywhere: a warp's, of as many columns as vectors cover."""
     vector = VECTOR_BYTES // element
-    block_k = min(max(power_of_two(k // vector * vector + 1) // 2, 32), 32 * vector)
+    block_k = min(max(_floor_power(k // vector * vector), 32), 32 * vector)
     block_n = 256 * vector // block_k
     return {"block_n": block_n, "block_k": block_k, "num_warps": 1, "interleave": _period(k, element)}
 
@@ -200,7 +210,7 @@ def _tile(shape: Shape, dtype: Dtype) -> dict[str, int]:
     n, k, element = shape["N"], shape["K"], DTYPE_BYTES[dtype]
     if k * element <= 2048:
         # Lanes that load one number each of fp32 are as fast.
-        if element == 2 and n >= 4 * _FEW_ROWS and k >= 16 and _period(k, element) > 2:
+        if element == 2 and n >= _MANY_PROGRAMS and k >= 16 and _period(k, element) > 2:
             return _short_unaligned_rows(k, element)
         return _short_rows(n, k * element, element)
     if k * element % VECTOR_BYTES:
@@ -228,6 +238,9 @@ def _check_interleave(config: Mapping[str, Any], shape: Shape, dtype: Dtype) -> 
             f"gemv: interleave is {config['interleave']} with K={shape['K']} in {dtype}; expected {expected}: rows "
             f"that lie {period} apart start equally far from a multiple of {VECTOR_BYTES} bytes"
         )
+    if config["interleave"] > 1:
+        # Beside the elements of W a thread has those of x.
+        check_thread_elements("gemv", config, tile=("block_n", "block_k"), most=_MOST_ELEMENTS // 2)
 
 
 def _programs(config: Config, shape: Shape) -> int:
@@ -281,14 +294,9 @@ LAUNCH = SingleLaunch(
     grid=_programs,
     sizes=lambda shape: {"n_rows": shape["N"], "n_units": shape["K"] // math.gcd(shape["K"], _WIDEST_UNIT)},
     constants=_constants,
-    choices={
-        "block_n": (1, 2, 4, 8),
-        "block_k": (512, 1024, 2048, 4096, 8192),
-        "num_warps": (1, 2, 4, 8),
-        "interleave": (1, 2, 4, 8),
-    },
+    choices={"block_n": (1, 2, 4, 8), "block_k": (512, 1024, 2048, 4096, 8192), "num_warps": (1, 2, 4, 8)},
     estimate=_estimate,
-    thread_tile=(("block_n", "block_k"), 128),
+    thread_tile=(("block_n", "block_k"), _MOST_ELEMENTS),
     check=_check_interleave,
 )
 

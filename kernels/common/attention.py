@@ -106,8 +106,8 @@ _CROWDED, _DIVIDED, _LATER, _CAUSAL, _LEAST_STEPS = 1.35, 2.0, 0.8, 0.9, 6
 _FOUR_PROGRAMS = 1.28
 # Bytes of keys and values that are in use at one time: about half of L2.
 _L2_SHARE = 32 << 20
-# Shared memory of the Gluon kernel beside its tiles, at most.
-_BARRIERS = 1024
+# Shared memory of the Gluon kernel beside its tiles, and keys of a tile, at most.
+_BARRIERS, _MOST_KEYS = 1024, 128
 _REFERENCE_ROWS = 4096
 _MOST_SPLITS = 16
 
@@ -155,7 +155,7 @@ def shape_of(inputs: Mapping[str, Tensor]) -> dict[str, int]:
 
 def _section(shape: Shape) -> int:
     """Return how many query heads may be in flight at once so that their keys and values stay in L2."""
-    heads = _L2_SHARE // (4 * shape["S"] * block_d(shape))
+    heads = _L2_SHARE // (4 * shape["S"] * _specialised_columns(shape))
     return max(1, heads) * (shape["HQ"] // shape["HKV"])
 
 
@@ -351,6 +351,11 @@ class Attention:
             raise InputError(
                 f"{self.name}: variant is {variant} with D={shape['D']}; expected D from {columns[0] // 2 + 1} to "
                 f"{columns[-1]}, {', '.join(f'{key} {value}' for key, value in fixed.items())}"
+            )
+        if config["block_n"] > _MOST_KEYS:
+            raise InputError(
+                f"{self.name}: block_n is {config['block_n']} with variant {variant}; expected at most {_MOST_KEYS}, "
+                "whose scores registers hold"
             )
         orders = (0,) if variant == "cuda" else (0, 1)
         if (

@@ -49,9 +49,9 @@ class ClusterGemm:
     """Hold what differs between the CUDA C++ of kernels.
 
     source: cuda.cuda_source with the kernel's module and file; the entry is NAME_cluster. fixed: keys that have one
-    value. promotion: bytes that L2 fetches at once for a miss. early_columns: whether the last tiles of columns begin at
-    any column rather than load rows of B outside of the matrix. divided_clocks: what stream-K costs a launch beside its
-    tiles.
+    value. promotion: bytes that L2 fetches at once for a miss. early_columns: whether the last tiles of columns begin
+    at any column rather than load rows of B outside of the matrix. divided_clocks: what stream-K costs a launch beside
+    its tiles.
     """
 
     name: str

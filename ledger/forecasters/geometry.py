@@ -269,8 +269,9 @@ def _variant(case: Case) -> tuple[str, int, int]:
 def _gemv(case: Case, _work: Work, _sms: int) -> Geometry:
     element = DTYPE_BYTES[case.dtype]
     wide, deep = int(case.config["block_n"]), int(case.config["block_k"])
+    together = int(number(case.config, "interleave", 1))
     return Geometry(
-        ctas=_parts(case.shape["N"], wide),
+        ctas=together * _parts(case.shape["N"], together * wide),
         steps=1,
         spread=True,
         request=element * wide * case.shape["K"],

@@ -161,6 +161,8 @@ _FLASH = tuple(
         # Columns in two parts: of one width, and a second that is half of the first; one or two blocks of queries.
         (16, 0, 16, 1, ((2, 2, 71, 32), (3, 1, 130, 27))),
         (32, 1, 8, 1, ((2, 2, 71, 24), (6, 1, 130, 19))),
+        # One tile of keys and many blocks a program.
+        (32, 0, 8, 1, ((12, 1, 20, 19),)),
         (16, 0, 8, 2, ((2, 2, 71, 24), (3, 1, 130, 19))),
     )
     for heads, group, s, d in sizes
@@ -209,6 +211,9 @@ def _flash_mutants(name: str) -> tuple[Mutant, ...]:
         ("queries_overwritten",
                "        hopper.mbarrier.wait(q_empty.index(slot), (turn // SLOTS & 1) ^ 1)\n        blocks",
                "        blocks"),
+        ("last_message_too_early",
+               "    hopper.mbarrier.wait(q_empty.index(slot), (turn // SLOTS & 1) ^ 1)\n    blocks", "    blocks"),
+        ("result_not_waited_for", "        hopper.tma.store_wait(0)\n", ""),
         ("turn_not_passed_on",
                f"            if PINGPONG:\n{arrive}            products", "            products"),
         ("uncorrected_output", "acc = acc * gl.convert_layout(correction, o_rows)[:, None]", "acc = acc * 1.0"),

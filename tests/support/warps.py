@@ -2,10 +2,10 @@
 
 Only what the kernels here use is offered. Tensors are NumPy arrays, layouts are ignored, scalars are Python's. Three
 rules make faults of the protocol visible: a tile that is being loaded reads as NaN until someone waits for its
-barrier; a product reads its operands when it is waited for, not when it is issued; and whichever partition runs next
-is drawn from a seeded generator. A protocol in which every partition waits is reported as a deadlock. Plain stores
-to global memory reach others late, those to different tensors in any order. What a run cannot show: layouts, fences and
-barriers among the warps of one partition.
+barrier; products and stores read shared memory when they are waited for, not when they are issued; and whichever
+partition runs next is drawn from a seeded generator. A protocol in which every partition waits is reported as a
+deadlock. Plain stores to global memory reach others late, those to different tensors in any order. What a run cannot
+show: layouts, fences and barriers among the warps of one partition.
 """
 
 from __future__ import annotations
@@ -187,6 +187,7 @@ class Machine:
         self.local.number = number
         self.local.products = []
         self.local.stores = []
+        self.local.stores = []
         with self.turn:
             self.turn.wait_for(lambda: self.running == number or self.failure)
         try:
@@ -289,14 +290,15 @@ class _Copies:
         target.array[...] = np.nan
         bar.copies.append((source.nbytes, lambda: target.store(tensor(source.read(at)))))
 
-    @staticmethod
-    def async_store(target: Descriptor, at: Sequence[int], source: Shared) -> None:
+    def async_store(self, target: Descriptor, at: Sequence[int], source: Shared) -> None:
         assert tuple(source.shape) == tuple(target.block_shape)
-        target.write([int(i) for i in at], source.array.copy())
+        place = [int(i) for i in at]
+        self.machine.local.stores.append(lambda: target.write(place, source.array.copy()))
 
-    @staticmethod
-    def store_wait(pendings: int) -> None:
-        return None
+    def store_wait(self, pendings: int) -> None:
+        stores = self.machine.local.stores
+        while len(stores) > pendings:
+            stores.pop(0)()
 
 
 class Hopper:

@@ -180,6 +180,8 @@ _FLASH_SHAPES = _heads(
     (2, 16, 16, 2500, 128), (1, 32, 8, 2200, 64), (1, 3, 1, 333, 40), (1, 2, 2, 700, 96), (3, 2, 2, 515, 120),
     (1, 6, 2, 131, 32), (1, 3, 1, 300, 256), (2, 16, 4, 1100, 200), (1, 1, 1, 1900, 64), (1, 2, 1, 1500, 128),
     (9, 16, 16, 129, 128), (5, 32, 4, 65, 96), (3, 64, 32, 257, 64), (2, 70, 10, 131, 256), (9, 16, 2, 127, 176),
+    # Tiles of 128 keys with 192 columns, and causal 256 columns of a long sequence; several blocks a CTA.
+    (2, 16, 4, 1031, 184), (1, 6, 2, 3100, 256),
 )  # fmt: skip
 # Shapes that their own rule configures: on sm_90 most take a variant that other targets lack.
 ODD_SHAPES: dict[str, tuple[dict[str, int], ...]] = {
