@@ -183,7 +183,8 @@ def _operands(config: Mapping[str, Any], shape: Shape) -> dict[str, Operand]:
 class Attention:
     """Hold what differs between the kernels over this code.
 
-    scores: S -> scores of a head that are needed. pingpong: whether two warpgroups alternate in issuing their products.
+    scores: S -> scores of a head that are needed. pingpong: whether two warpgroups alternate in issuing their products
+    with 128 columns.
     """
 
     name: str
@@ -250,7 +251,7 @@ class Attention:
             stages = _EARLY_STAGES
         return {
             "block_n": block_n, **fixed, "num_stages": stages, "variant": variant, "programs": sms,
-            "pingpong": int(self.pingpong and columns in (128, 192)),
+            "pingpong": int(self.causal if columns == 192 else self.pingpong and columns == 128),
         }  # fmt: skip
 
     def _few_blocks(self, generic: dict[str, Any], shape: Shape, sms: int) -> dict[str, Any] | None:

@@ -166,10 +166,7 @@ class ClusterGemm:
         arguments += [partial, ready, *([] if scale is None else [float(scale)]), n_rows, n_cols, n_inner]
         # Rows of a tile, and where the last tiles begin to load.
         last_row = row_step(config) * ceil_div(n_rows, row_step(config)) - rows
-        # Stream-K may divide neighbours otherwise, whose sums then differ in their last bits.
-        anywhere = self.early_columns and not config["stream_k"] and n_cols % 8 == 0
-        end_col = n_cols if anywhere else 64 * ceil_div(n_cols, 64)
-        arguments += [rows, last_row, max(end_col - config["block_n"], 0)]
+        arguments += [rows, last_row, self.last_col(config, n_cols)]
         return prepare_cuda(
             ahead.source,  # type: ignore[arg-type]
             programs=ahead.programs,
@@ -178,6 +175,12 @@ class ClusterGemm:
             arguments=[*arguments, config["group_m"], *more],
             overlap=bool(config["pdl"]),
         )
+
+    def last_col(self, config: Settings, n_cols: int) -> int:
+        """Return the column from which on no tile begins to load."""
+        # What neighbours both store has the same bits; stream-K may divide their steps otherwise.
+        anywhere = self.early_columns and not config["stream_k"] and n_cols % 8 == 0
+        return max((n_cols if anywhere else 64 * ceil_div(n_cols, 64)) - int(config["block_n"]), 0)
 
     def _maps(self, a: Tensor, b: Tensor, out: Tensor, config: Settings, *, rows: int, direct: bool) -> list[Argument]:
         """Return the tensor maps of A, B and C, or C itself where it is stored without. rows: those of a tile."""

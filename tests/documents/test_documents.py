@@ -196,8 +196,15 @@ def _holds_one_byte_products(gemm: str) -> None:
     unseen = len(ratio("unseen", "matmul_fp8", *both))
     said = f"fp8 {before:.2f} → {now:.2f} of the faster torch mode ({unseen} unseen), {slow:.2f} of the one that adds"
     assert said in gemm
-    (least,) = ratio("unseen", "matmul_fp8", *both, M=2801)
-    assert f"2801 × 144 × 8320 {least:.2f}" in gemm
+    (was,), (divided, *_) = (ratio(part, "matmul_fp8", *both, M=5, N=80, K=20480) for part in ("fit", "split_k"))
+    assert f"5 × 80 × 20480 {was:.2f} → {divided:.2f}" in gemm
+    parts = {part: [row for row in rows if row["part"] == part] for part in ("split_k", "early columns")}
+    late, early = (next(row for row in of if row["shape"]["N"] == 208) for of in parts.values())
+    timed = [f"{row['chain_us'][row['took']]:.1f}" for row in (late, early)]
+    torch_us = min(early["chain_us"][name] for name in both)
+    assert f"3000 × 208 × 4096 {timed[0]} → {timed[1]} (torch {torch_us:.1f})" in gemm
+    (tall,) = ratio("early columns", "matmul_fp8", *both, key="takes", M=7026)
+    assert f"7026 × 144 × 3584 {tall:.2f}" in gemm
     old = ratio("before", "matmul_int8", "torch_int_mm")
     new = ratio("after", "matmul_int8", "torch_int_mm", key="takes")
     said = f"int8 {geometric_mean(old):.2f} → {geometric_mean(new):.2f} of torch._int_mm ({len(new)})"

@@ -194,6 +194,27 @@ def test_mla_decode_takes_clusters_for_whole_sequences_and_for_few_long_ones(
     assert (config["variant"], config["splits"]) == (variant, splits)
 
 
+@pytest.mark.parametrize(
+    ("name", "heads", "s", "d", "tile"),
+    [
+        # Keys and stages of a tile, ping-pong; several blocks a CTA from 132 blocks of queries on.
+        ("flash_attention", 64, 4096, 192, (128, 3, 0)), ("flash_attention", 64, 768, 160, (64, 5, 0)),
+        ("flash_attention", 64, 4096, 256, (64, 5, 0)), ("flash_attention", 64, 512, 208, (64, 5, 0)),
+        ("flash_attention_causal", 64, 2048, 136, (128, 3, 1)), ("flash_attention_causal", 64, 1024, 192, (64, 5, 1)),
+        ("flash_attention_causal", 8, 1024, 192, (128, 3, 1)), ("flash_attention_causal", 64, 3072, 256, (64, 3, 0)),
+        ("flash_attention_causal", 64, 3073, 256, (64, 5, 0)), ("flash_attention", 64, 4096, 128, (128, 5, 1)),
+    ],
+)  # fmt: skip
+def test_flash_attention_rule_takes_what_was_fastest(
+    name: str, heads: int, s: int, d: int, tile: tuple[int, int, int]
+) -> None:
+    config = load_kernel(name).kernel.config({"B": 1, "HQ": heads, "HKV": heads, "S": s, "D": d}, "bf16", "sm_90")
+    assert (config["variant"], config["block_n"], config["num_stages"], config["pingpong"]) == (
+        "warp_specialised",
+        *tile,
+    )
+
+
 STREAM_K: dict[str, int | str] = {"variant": "cuda_stream_k", "block_s": 32, "num_stages": 1}
 
 

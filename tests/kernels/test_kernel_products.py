@@ -210,6 +210,21 @@ def test_offered_tiles_of_other_variants_use_the_whole_chip(name: str) -> None:
     assert {one["programs"] for one in configs if one["variant"] != "cuda"} == {132}
 
 
+@pytest.mark.parametrize(
+    ("name", "n", "block_n", "stream_k", "last"),
+    [
+        ("matmul_fp8", 144, 64, 0, 80), ("matmul_int8", 144, 64, 0, 80), ("matmul_fp8", 192, 64, 0, 128),
+        ("matmul_fp8", 144, 192, 0, 0), ("matmul_fp8", 40, 64, 0, 0),
+        # Sums that stream-K divides, and stores of rows that are no multiple of 16 bytes.
+        ("matmul_fp8", 144, 64, 1, 128), ("matmul_fp8", 145, 64, 0, 128),
+        ("matmul_bias_relu", 144, 64, 0, 128), ("matmul_fp8_blocks", 144, 64, 0, 128),
+    ],
+)  # fmt: skip
+def test_last_tiles_of_one_byte_load_no_rows_outside(name: str, n: int, block_n: int, stream_k: int, last: int) -> None:
+    cluster = load_kernel(name).kernel.config.__self__.cluster
+    assert cluster.last_col({"block_n": block_n, "stream_k": stream_k}, n) == last
+
+
 @pytest.mark.parametrize("name", ["matmul_bias_relu", "matmul_fp8", "matmul_int8"])
 @pytest.mark.parametrize("rows", [1, 16, 72, 300])
 def test_rule_swaps_few_rows(name: str, rows: int) -> None:
