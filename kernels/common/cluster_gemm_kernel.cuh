@@ -41,8 +41,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
     const int tiles_n = (n_cols + COLS * BLOCK_N - 1) / (COLS * BLOCK_N);
     const int steps = (n_inner + BLOCK_K - 1) / BLOCK_K;
     // A tile stores from own_row and own_col on. It loads from row and col on, which lie before them at the edges of the
-    // matrix: the TMA fills boxes outside the matrix with zeros, slowly. Columns before own_col in the same 64 are stored
-    // again, with the same bits.
+    // matrix: the TMA fills boxes outside the matrix with zeros, slowly. TMA stores write columns before own_col in
+    // the same 64 again, with the same bits; lanes that store 64 at once need columns in steps of 64.
     int row, col, own_row, own_col;
     auto place = [&](int tile) {
         const int group = tile / (group_rows * tiles_n), rest = tile % (group_rows * tiles_n);

@@ -1,8 +1,9 @@
 """Names the configuration keys of matrix products and counts what they imply: CTAs, rows of tiles, shared memory.
 
-`variant` is "generic" (Triton), "warp_specialised" (Gluon, sm_90), "cuda" or "few_rows" (CUDA C++, sm_90). "cuda" has
-clusters of cluster_m by cluster_n CTAs, swap_ab (A and B swapped: a tile's rows are wgmma's columns), split_k (CTAs
-that divide a tile's steps along K; "few_rows" has it too) and stream_k (all clusters divide the last tiles along K).
+`variant` is "generic" (Triton), "warp_specialised" (Gluon, sm_90), "cuda", "few_rows", "residues" or "split_k" (CUDA
+C++, sm_90). "cuda" has clusters of cluster_m by cluster_n CTAs, swap_ab (A and B swapped: a tile's rows are wgmma's
+columns), split_k (CTAs that divide a tile's steps along K; the three after it have it too) and stream_k (all clusters
+divide the last tiles along K).
 Imports neither torch nor triton.
 """
 

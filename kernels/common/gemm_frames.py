@@ -85,8 +85,9 @@ _L2, _DRAM = 27_674.0, 4473.0
 _WAIT, _WAIT_HALVES, _WAIT_TOGETHER, _WAIT_FOUR, _ALONG_N = 1019.0, 1138.0, 1420.0, 1222.0, 1.04
 # Stream-K: nanoseconds of a launch and of each further part of a tile, and its rate.
 _STREAM, _STREAM_PART, _STREAM_RATE = 4837.0, 774.0, 0.949
-# The rate of fp8 operands, whose sums are added in fp32 each step. How much longer a step of one-byte operands takes by
-# the share of a tile's columns that lie outside of the matrix: the TMA fills rows of B there slowly (1.4 to 2.1 times).
+# The rate of fp8 operands, whose sums are added in fp32 each step. How much longer steps of one-byte operands take by
+# the share of a tile's columns beyond all of the matrix: the TMA fills rows of B there slowly (1.4 to 2.1 times for a
+# quarter to half of a tile). Last tiles of several begin early.
 _PROMOTED, _OUTSIDE = 0.9, 2.2
 # The powers by which times join, in an SM and on the chip.
 _POWER_SM, _POWER = 3.45, 2.99

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # As many configurations of the CUDA C++ as `ledger tune` is offered, the fastest by the model.
 _OFFERED = 40
-# K up to which split_k is not weighed: frames take less than their model says.
+# K up to which split_k is not weighed: there both models say too much.
 _SHORT_INNER = 2048
 
 

@@ -56,7 +56,8 @@ class _Times(NamedTuple):
     clocks of wgmma in a nanosecond, in small products; promoted: its share where sums are added in fp32. Bytes a
     nanosecond: that arrive at an SM, that L2 and DRAM deliver, of sums written and read. by_pitch: how much more
     operands count where they arrive, by the pitch of their rows. shared: the power of the number of neighbours by which
-    fewer bytes of A are read. power: by which times join. b_rows: whether B is by rows.
+    fewer bytes of A are read. power: by which times join. outside: how much longer steps take by the share of a tile's
+    columns beyond those of the matrix. b_rows: whether B is by rows.
     """
 
     launches: float = 3248.0
@@ -71,14 +72,16 @@ class _Times(NamedTuple):
     by_pitch: tuple[float, ...] = (1.0, 1.34, 1.69, 3.09)
     shared: float = 0.608
     power: float = 3.42
+    outside: float = 0.0
     b_rows: bool = False
 
 
 # Fitted to 4,300 times of 600 shapes on an H200 (benchmarks/README.md).
 _TIMES = _Times()
-# Of one-byte operands, with K in pairs, which take the time of one product of two bytes. Launches, stores and sums are
-# fitted to 406 times of 74 shapes (benchmarks/one-byte-h200.json); the share of promoted sums is that of gemm_frames.
-_ONE_BYTE = _Times(launches=4060.0, stored=4.87, promoted=0.9, added=3925.0, b_rows=True)
+# Of one-byte operands, with K in pairs, which take the time of one product of two bytes. Launches, stores, sums and
+# columns outside are fitted to the part split_k of benchmarks/one-byte-h200.json; the share of promoted sums is that of
+# gemm_frames.
+_ONE_BYTE = _Times(launches=4060.0, stored=4.87, promoted=0.9, added=3925.0, outside=0.8, b_rows=True)
 # For `ledger tune`: nanoseconds of a second launch that does not overlap; bytes of sums and clocks in a nanosecond.
 _SECOND, _SUMMED, _CLOCKS = 570.0, 4720.0, 1.5
 # As many configurations as `ledger tune` is offered.
@@ -342,5 +345,7 @@ def _nanoseconds(
         2 * (m * k + n * k) / times.dram,
     )  # fmt: skip
     loop = math.pow(sum(math.pow(time, times.power) for time in taken), 1 / times.power)
+    if block_n > n:
+        loop *= 1 + times.outside * (block_n - n) / block_n
     begun = times.launches + times.wave * (waves - 1)
     return begun + loop + times.stored * waves * other + 8 * parts * m * n / times.added

@@ -1,4 +1,4 @@
-"""Compute C = s · A · Bᵀ of int8 matrices with a grid of persistent programs.
+"""Compute C = s · A · Bᵀ of int8 matrices with persistent programs, or with `split_k` in two launches.
 
 Formula: C[m, n] = s · Σ_k A[m, k] · B[n, k]
 Shapes: A (M, K), B (N, K), both row-major in int8; s one number in fp32; C (M, N) row-major in fp32.

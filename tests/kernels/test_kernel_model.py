@@ -300,6 +300,28 @@ def test_products_of_one_byte_take_nearly_the_fastest_that_was_measured(name: st
     assert sum(one <= 0.05 for one in slower) >= 0.85 * len(slower)
 
 
+@pytest.mark.parametrize("name", ["matmul_fp8", "matmul_int8"])
+def test_the_time_of_split_k_of_one_byte_is_about_what_was_measured(name: str) -> None:
+    """Of K above 2048, which the rule weighs; few rows or columns and several waves among them."""
+    kernel, errors = load_kernel(name).kernel, []
+    variant = kernel.config.__self__.split_k
+    tile = re.compile(r"(\d+)x(\d+)@split_k-1x1-w(\d+)-k(\d+)-n(\d+)")
+    for row in json.loads((ROOT / "benchmarks" / "one-byte-h200.json").read_text(encoding="utf-8"))["rows"]:
+        if row["kernel"] != name or row["shape"]["K"] <= 2048:
+            continue
+        for timed, us in row["chain_us"].items():
+            if found := tile.fullmatch(timed):
+                block_m, block_n, warps, parts, _ = map(int, found.groups())
+                config = {"block_m": block_m, "block_n": block_n, "num_warps": warps, "split_k": parts}
+                config |= {"promote": 1} if name == "matmul_fp8" else {}
+                taken = variant.nanoseconds(config, row["shape"], 132) / 1000
+                errors.append(math.log(taken / us))
+    ordered = sorted(map(abs, errors))
+    assert len(errors) >= (280 if name == "matmul_fp8" else 70)
+    assert abs(statistics.mean(errors)) < 0.04
+    assert ordered[len(ordered) // 2] < 0.06 and ordered[int(0.95 * len(ordered))] < 0.2
+
+
 def test_the_time_of_a_tile_is_about_what_was_measured() -> None:
     """Of each shape the fastest tile of the CUDA C++ without stream-K; the fit had these among others."""
     frame = re.compile(r"(\d+)x(\d+)@cuda-(\d)x(\d)(-swap_ab)?(?:-k(2))?-n\d+")

@@ -415,12 +415,21 @@ def test_the_rule_of_one_byte_gives_what_an_h200_can_run(
 @pytest.mark.parametrize("name", ONE_BYTE)
 def test_the_rule_of_one_byte_divides_few_tiles_of_many_steps(name: str) -> None:
     kernel, dtype = load_kernel(name).kernel, ONE_BYTE[name]
-    divided = ((514, 160, 16384), (856, 336, 13184), (5, 80, 20480))
+    divided = ((514, 160, 16384), (856, 336, 13184), (5, 80, 20480), (4, 128, 2064))
     # Large products, short sums, columns that no vector of the second launch ends with, and rows that are copied.
-    whole = ((4096,) * 3, (8192,) * 3, (2801, 144, 1024), (2801, 140, 8320), (2801, 144, 8321))
+    whole = ((4096,) * 3, (8192,) * 3, (4, 128, 2048), (2801, 140, 8320), (2801, 144, 8321))
     for sizes in (*divided, *whole):
         config = kernel.config(dict(zip("MNK", sizes, strict=True)), dtype, "sm_90")
         assert config["variant"] == ("split_k" if sizes in divided else "cuda")
+
+
+@pytest.mark.parametrize("name", ONE_BYTE)
+@pytest.mark.parametrize(
+    ("sizes", "block_n"), [((2000, 48, 16384), 48), ((400, 32, 4096), 32), ((7026, 144, 3584), 64)]
+)
+def test_tiles_of_one_byte_are_no_wider_than_the_matrix(name: str, sizes: tuple[int, int, int], block_n: int) -> None:
+    shape = dict(zip("MNK", sizes, strict=True))
+    assert load_kernel(name).kernel.config(shape, ONE_BYTE[name], "sm_90")["block_n"] == block_n
 
 
 @pytest.mark.parametrize("name", ONE_BYTE)

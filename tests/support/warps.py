@@ -187,7 +187,6 @@ class Machine:
         self.local.number = number
         self.local.products = []
         self.local.stores = []
-        self.local.stores = []
         with self.turn:
             self.turn.wait_for(lambda: self.running == number or self.failure)
         try:

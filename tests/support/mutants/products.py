@@ -252,6 +252,12 @@ PIPELINED_MUTANTS: tuple[Mutant, ...] = (
            f"add(sums, next_used);{_LOOP_ENDS}", _GEMM_KERNEL),
     Mutant("matmul_fp8", "cluster_changed_over_unscaled", _FIRST_PAIR.format("PACKED"), _FIRST_PAIR.format("packed"),
            _GEMM_KERNEL),
+    *(
+        Mutant("matmul_fp8", f"cluster_{name}_tile_lost_its_early_columns",
+               f"own_col < at + 64 && at < n_cols) store(&c_map, at, {row},",
+               f"own_col <= at && at < n_cols) store(&c_map, at, {row},", _GEMM_KERNEL)
+        for name, row in (("swapped", "to"), ("plain", "row"))
+    ),
     Mutant("matmul_fp8", "cluster_forgets_the_other_parts", "acc[4 * k] += sum_of<Sum>(v.x);", "",
            _GEMM),
     Mutant("matmul_int8", "pipelined_unscaled_epilogue", *_UNSCALED),
