@@ -187,6 +187,7 @@ class Machine:
         self.local.number = number
         self.local.products = []
         self.local.stores = []
+        self.local.copies = []
         with self.turn:
             self.turn.wait_for(lambda: self.running == number or self.failure)
         try:
@@ -292,12 +293,12 @@ class _Copies:
     def async_store(self, target: Descriptor, at: Sequence[int], source: Shared) -> None:
         assert tuple(source.shape) == tuple(target.block_shape)
         place = [int(i) for i in at]
-        self.machine.local.stores.append(lambda: target.write(place, source.array.copy()))
+        self.machine.local.copies.append(lambda: target.write(place, source.array.copy()))
 
     def store_wait(self, pendings: int) -> None:
-        stores = self.machine.local.stores
-        while len(stores) > pendings:
-            stores.pop(0)()
+        copies = self.machine.local.copies
+        while len(copies) > pendings:
+            copies.pop(0)()
 
 
 class Hopper:
