@@ -25,10 +25,6 @@ DEVICE void store(const TensorMap* map, int inner, int middle, int outer, u32 fr
         :: "l"(map), "r"(inner), "r"(middle), "r"(outer), "r"(from) : "memory");
 }
 DEVICE void store_word(u32 to, u32 v) { asm volatile("st.shared.u32 [%0], %1;" :: "r"(to), "r"(v) : "memory"); }
-// Keeps registers that products in flight read.
-template <int N> DEVICE void pin(u32 (&v)[N]) {
-    UNROLL for (int i = 0; i < N; ++i) asm volatile("" : "+r"(v[i]) :: "memory");
-}
 
 // A stage of a pipeline and the parity of the phase in which it is used.
 struct Stage {

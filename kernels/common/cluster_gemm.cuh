@@ -83,10 +83,6 @@ DEVICE float bits_of(int sum) { return __int_as_float(sum); }
 template <class T> DEVICE T sum_of(float bits);
 template <> DEVICE float sum_of<float>(float bits) { return bits; }
 template <> DEVICE int sum_of<int>(float bits) { return __float_as_int(bits); }
-template <int N> DEVICE void pin(int (&v)[N]) {
-#pragma unroll
-    for (int i = 0; i < N; ++i) asm volatile("" : "+r"(v[i]) :: "memory");
-}
 
 // Lets the CTA of a rank load into a stage again that this warp has read.
 DEVICE void release(u32 empty, int rank) {

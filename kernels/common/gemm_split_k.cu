@@ -24,9 +24,6 @@
 #if INT8
 using Sum = int;
 using Pair = int2;
-template <int N> DEVICE void pin(int (&v)[N]) {
-    UNROLL for (int i = 0; i < N; ++i) asm volatile("" : "+r"(v[i]) :: "memory");
-}
 #else
 using Sum = float;
 using Pair = float2;

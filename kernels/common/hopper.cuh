@@ -173,6 +173,11 @@ template <int N> DEVICE void pin(float (&v)[N]) {
 #pragma unroll
     for (int i = 0; i < N; ++i) asm volatile("" : "+f"(v[i]) :: "memory");
 }
+// The same of 32-bit integers.
+template <class Word, int N> DEVICE void pin(Word (&v)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) asm volatile("" : "+r"(v[i]) :: "memory");
+}
 // Matrix descriptors of tiles in 128-byte swizzle, 8 rows an atom, without their address: K-major, rows of 128 bytes;
 // MN-major, boxes of 64 columns by 64 rows, 8192 bytes apart.
 constexpr u64 K_MAJOR = (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;

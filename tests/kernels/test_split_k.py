@@ -37,7 +37,7 @@ static float low(u32 two) { return of_half(two & 0xffff); }
 static float high(u32 two) { return of_half(two >> 16); }
 """
 # What only a GPU has -> what does it on a CPU.
-REPLACED = {r"extern __shared__[^;]*;": "", r"shared\(memory\)": "0", r"template <int N> DEVICE void pin[^}]*}": ""}
+REPLACED = {r"extern __shared__[^;]*;": "", r"shared\(memory\)": "0"}
 
 
 def _variant(kernel: Any) -> SplitK:
