@@ -7,12 +7,16 @@
 #include "wgmma.h"
 
 constexpr int GROUPS = 3, ROWS = 64, BLOCK_M = GROUPS * ROWS, BLOCK_N = 128, WARPS = 4 * GROUPS;
-constexpr u32 Q_BYTES = BLOCK_M * 128, TILE = BLOCK_N * 128;
-constexpr u32 K_AT = 2 * Q_BYTES, V_AT = K_AT + STAGES * TILE;
+constexpr u32 Q_BYTES = BLOCK_M * 128, TILE = BLOCK_N * 128, STEP = 16 * 128;
+// Each product with values has 8 more columns, of ones: they add up the exponentials as they were rounded. A product
+// reads a step of 16 keys, so one step of ones is enough.
+constexpr u32 K_AT = 2 * Q_BYTES, V_AT = K_AT + STAGES * TILE, ONES_AT = V_AT + STAGES * TILE;
 // The blocks of queries, 8 bytes each, and the addresses of mbarriers; of a pipeline, that of the first stage.
-constexpr u32 BLOCKS_AT = V_AT + STAGES * TILE, Q_FULL = BLOCKS_AT + 16, Q_EMPTY = Q_FULL + 16,
-    K_FULL = Q_EMPTY + 16, K_EMPTY = K_FULL + 8 * STAGES, V_FULL = K_EMPTY + 8 * STAGES,
-    V_EMPTY = V_FULL + 8 * STAGES;
+constexpr u32 BLOCKS_AT = ONES_AT + STEP, Q_FULL = BLOCKS_AT + 16, Q_EMPTY = Q_FULL + 16, K_FULL = Q_EMPTY + 16,
+    K_EMPTY = K_FULL + 8 * STAGES, V_FULL = K_EMPTY + 8 * STAGES, V_EMPTY = V_FULL + 8 * STAGES;
+// A descriptor of values has in bits 16 to 29 how far behind them the ones lie: less with each step.
+constexpr u64 OF_VALUES = MN_MAJOR & ~((u64)0x3fff << 16);
+constexpr i64 NEXT_STEP = (STEP >> 4) - (i64)(STEP >> 4 << 16);
 
 // Of a tensor of three dimensions.
 DEVICE void load(u32 to, const TensorMap* map, int inner, int middle, int outer, u32 bar) {
@@ -86,7 +90,7 @@ DEVICE void attend(const TensorMap* y_map, u32 ring, int group, int n_rows, floa
     const u32 lane = thread_id() % 32, warp = thread_id() / 32 % 4;
     Stage k, v;
     int turn = 0;
-    float s[64], o[32], reference[2], total[2], correction[2];
+    float s[64], o[36], reference[2], correction[2];
     u32 p[32];
     auto release = [&](u32 empty, Stage& stage) {
         if (lane == 0) arrive(ring + empty + stage.at * 8);
@@ -100,9 +104,10 @@ DEVICE void attend(const TensorMap* y_map, u32 ring, int group, int n_rows, floa
         commit_products();
     };
     auto multiply_values = [&]() {
-        const u64 values = MN_MAJOR | uniform((ring & 0x3ffff) + V_AT + v.at * TILE) >> 4;
+        const u32 at = uniform(v.at * TILE);
+        const u64 values = OF_VALUES | ONES_AT - V_AT - at >> 4 << 16 | (ring & 0x3ffff) + V_AT + at >> 4;
         fence_products();
-        UNROLL for (int i = 0; i < BLOCK_N / 16; ++i) accumulate(o, p + 4 * i, values + i * (2048 >> 4), 1);
+        UNROLL for (int i = 0; i < BLOCK_N / 16; ++i) accumulate(o, p + 4 * i, values + i * NEXT_STEP, 1);
         commit_products();
     };
     // Exponentials take the place of the scores. The scale is positive, so it may follow the maximum. The reference is
@@ -119,11 +124,6 @@ DEVICE void attend(const TensorMap* y_map, u32 ring, int group, int n_rows, floa
             reference[h] = new_reference;
         }
         UNROLL for (int i = 0; i < 64; ++i) s[i] = exp2_approx(fmaf(s[i], scale, -reference[i / 2 % 2]));
-        UNROLL for (int h = 0; h < 2; ++h) {
-            float even = s[2 * h], odd = s[2 * h + 1];
-            UNROLL for (int j = 1; j < 16; ++j) { even += s[4 * j + 2 * h]; odd += s[4 * j + 2 * h + 1]; }
-            total[h] = fmaf(total[h], correction[h], even + odd);
-        }
     };
     auto round_exponentials = [&]() {
         UNROLL for (int i = 0; i < 32; ++i) p[i] = packed(s[2 * i], s[2 * i + 1]);
@@ -145,8 +145,8 @@ DEVICE void attend(const TensorMap* y_map, u32 ring, int group, int n_rows, floa
         }
         const u32 own_queries = ring + slot * Q_BYTES + group * (ROWS * 128) + warp * 2048;
         if (own_steps > 0) {
-            UNROLL for (int h = 0; h < 2; ++h) { reference[h] = -INFINITY; total[h] = 0.f; }
-            UNROLL for (int i = 0; i < 32; ++i) o[i] = 0.f;
+            UNROLL for (int h = 0; h < 2; ++h) reference[h] = -INFINITY;
+            UNROLL for (int i = 0; i < 36; ++i) o[i] = 0.f;
             // Zeros written any later would stand among products in flight.
             pin(o);
             wait(ring + K_FULL + k.at * 8, k.phase);
@@ -178,7 +178,7 @@ DEVICE void attend(const TensorMap* y_map, u32 ring, int group, int n_rows, floa
                 pin(p);
                 release(V_EMPTY, v);
                 if (__any_sync(~0u, fminf(correction[0], correction[1]) < 1.f)) {
-                    UNROLL for (int i = 0; i < 32; ++i) o[i] *= correction[i / 2 % 2];
+                    UNROLL for (int i = 0; i < 36; ++i) o[i] *= correction[i / 2 % 2];
                 }
                 round_exponentials();
             }
@@ -188,18 +188,15 @@ DEVICE void attend(const TensorMap* y_map, u32 ring, int group, int n_rows, floa
             pin(o);
             pin(p);
             release(V_EMPTY, v);
-            UNROLL for (int h = 0; h < 2; ++h) {
-                total[h] += __shfl_xor_sync(~0u, total[h], 1);
-                total[h] += __shfl_xor_sync(~0u, total[h], 2);
-                // To 1 ulp: a division would call a function.
-                asm("rcp.approx.ftz.f32 %0, %0;" : "+f"(total[h]));
-            }
+            // To 1 ulp: a division would call a function.
+            float inverse[2];
+            UNROLL for (int h = 0; h < 2; ++h) asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse[h]) : "f"(o[32 + 2 * h]));
             // All four warps have multiplied these queries: their buffer carries the result out.
             group_barrier(group);
             const u32 to = own_queries + lane % 16 * 128 + (lane / 16 ^ lane % 8) * 16;
             UNROLL for (int c = 0; c < 4; ++c) {
                 float r[8];
-                UNROLL for (int j = 0; j < 8; ++j) r[j] = o[8 * c + j] * total[j / 2 % 2];
+                UNROLL for (int j = 0; j < 8; ++j) r[j] = o[8 * c + j] * inverse[j / 2 % 2];
                 store_matrices(to ^ 32 * c, packed(r[0], r[1]), packed(r[2], r[3]), packed(r[4], r[5]),
                     packed(r[6], r[7]));
             }
@@ -236,6 +233,8 @@ extern "C" __global__ void __launch_bounds__(512, 1) attention_cuda(
         }
         fence_barrier_init();
     }
+    store_word(ring + ONES_AT + threadIdx.x * 4, BF16 ? 0x3f803f80 : 0x3c003c00);
+    fence_async();
     __syncthreads();
     if (group == GROUPS) {
         decrease_registers<32>();

@@ -29,20 +29,23 @@ WARPS = 16
 STAGES = 5
 """Tiles of keys, and of values, that fit beside two blocks of queries."""
 
+_ONES = 16 * 2 * COLUMNS
+
 
 def shared_bytes(config: Mapping[str, Any]) -> int:
-    """Return the shared memory of a CTA, in bytes: queries and tiles, two blocks' numbers, mbarriers."""
+    """Return the shared memory of a CTA, in bytes: queries and tiles, ones, two blocks' numbers, mbarriers."""
     stages = config["num_stages"]
     tiles = 2 * (2 * BLOCK_M + 2 * stages * BLOCK_N) * COLUMNS
-    return int(tiles + 16 + 8 * (4 + 4 * stages))
+    return int(tiles + _ONES + 16 + 8 * (4 + 4 * stages))
 
 
 def _source(config: Mapping[str, Any], dtype: Dtype, *, causal: bool) -> CudaSource:
-    # Scores of 128 keys, with queries in shared memory; 64 columns of values (MN-major), with weights in registers.
+    # Scores of 128 keys, with queries in shared memory; 64 columns of values and 8 of ones (MN-major), with weights in
+    # registers.
     kind: Kind = "bf16" if dtype == "bf16" else "f16"
     products = (
         Wgmma(n=BLOCK_N, kind=kind, name="score"),
-        Wgmma(n=COLUMNS, kind=kind, name="accumulate", a="registers", b_transposed=True),
+        Wgmma(n=COLUMNS + 8, kind=kind, name="accumulate", a="registers", b_transposed=True),
     )
     defines = {"BF16": int(dtype == "bf16"), "CAUSAL": int(causal), "STAGES": config["num_stages"]}
     return cuda_source(
