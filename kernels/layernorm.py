@@ -7,8 +7,9 @@ Source: Ba, Kiros and Hinton, "Layer Normalization", arXiv 1607.06450, equation 
 long rows is Chan, Golub and LeVeque, "Algorithms for Computing the Sample Variance", 1983, section 3.
 The work model excludes: re-reads of g and c by each program (L1, L2), the second read of rows of several blocks but for
 their last (L1, L2), the shifted copies of g and c for ragged rows (16 or 8 · e · N bytes written and read, L2), the
-shift of long rows, and the M divisions and roots. The variant cuda_cluster (sm_90: the longest rows, and few rows)
-keeps a row in the shared memory of a cluster and reads it once.
+shift of long rows, and the M divisions and roots. The variants cuda_cluster and cuda_ragged (sm_90: the longest rows,
+and few rows; the latter where they start anywhere) keep a row in the shared memory or the registers of a cluster and
+read it once.
 
 Precision: deviations from the mean, or in long rows of the Triton function from the mean of a lane's first elements,
 are squared in fp32, so a large mean costs no digits; one rounding to the dtype. Determinism: each row is the work of
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from ledger.kernel import Config, Tolerance, import_triton
 from ledger.kernels.common.baselines import compiled, library
 from ledger.kernels.common.row_cluster import RowCluster
+from ledger.kernels.common.row_ragged import RowRagged
 from ledger.kernels.common.row_reductions import lanes, load_block, reduce_rows, sum_lanes
 from ledger.kernels.common.row_tiles import FEW_BYTES, NARROW, SMALL_BYTES, TILE_BYTES, Cell, Tile, up_to, whole_rows
 from ledger.kernels.common.rows import RowKernel
@@ -197,7 +199,10 @@ ROWS = RowKernel(
     eps=LAYERNORM_EPS,
     flags=("shifted_copies", "bypass_l1", "pipelined_loads"),
     options=_options,
-    cluster=RowCluster("layernorm", ("gain", "bias"), long_bytes=1 << 19, most_bytes=1 << 20, few_rows=64),
+    variants=(
+        RowCluster("layernorm", ("gain", "bias"), long_bytes=1 << 19, most_bytes=1 << 20, few_rows=64),
+        RowRagged("layernorm", ("gain", "bias"), columns=4096, few_vectors=260_000, many_vectors=1 << 31),
+    ),
 )
 
 

@@ -6,8 +6,8 @@ Traffic: e · (M·N + N) bytes read and e · M·N written, e bytes an element.
 Source: Zhang and Sennrich, "Root Mean Square Layer Normalization", arXiv 1910.07467, equation 4.
 The work model excludes: re-reads of g by each program (L1, L2), the second read of rows of several blocks but for their
 last (L1, L2), the shifted copies of g for ragged rows (8 or 4 · e · N bytes written and read, L2), and the M divisions
-and roots. The variant cuda_cluster (sm_90: long rows, and few rows) keeps a row in the shared memory of a cluster and
-reads it once.
+and roots. The variants cuda_cluster and cuda_ragged (sm_90: long rows, and few rows; the latter where they start
+anywhere) keep a row in the shared memory or the registers of a cluster and read it once.
 
 Precision: squares, their sum and the scaling are fp32; one rounding to the dtype. Determinism: each row is the sum of
 one program or one cluster in a fixed order, so the same inputs give the same bits.
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ledger.kernel import Tolerance, import_triton
 from ledger.kernels.common.baselines import compiled, library
 from ledger.kernels.common.row_cluster import RowCluster
+from ledger.kernels.common.row_ragged import RowRagged
 from ledger.kernels.common.row_reductions import load_block, reduce_rows, sum_lanes, unchanged
 from ledger.kernels.common.row_tiles import FEW_BYTES, NARROW, SMALL_BYTES, Cell, Tile, between, up_to, whole_rows
 from ledger.kernels.common.rows import RowKernel
@@ -135,7 +136,10 @@ ROWS = RowKernel(
     scales=("gain",),
     eps=RMSNORM_EPS,
     flags=("shifted_copies", "bypass_l1"),
-    cluster=RowCluster("rmsnorm", ("gain",), long_bytes=1 << 18, most_bytes=1 << 21),
+    variants=(
+        RowCluster("rmsnorm", ("gain",), long_bytes=1 << 18, most_bytes=1 << 21),
+        RowRagged("rmsnorm", ("gain",), columns=8192, few_vectors=1 << 31, many_vectors=2100),
+    ),
 )
 
 

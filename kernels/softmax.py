@@ -6,8 +6,9 @@ Traffic: e · M·N bytes read and e · M·N written, e bytes an element.
 Source: the running maximum of long rows is Milakov and Gimelshein, "Online normalizer calculation for softmax",
 arXiv 1805.02867, algorithm 3.
 The work model excludes: the second read of rows of several blocks but for their last (L1, L2), and the
-correction of the running sum where the maximum rises. An exponential counts as one operation. The variant cuda_cluster
-(sm_90: long rows, and few rows) keeps a row in the shared memory of a cluster and reads it once.
+correction of the running sum where the maximum rises. An exponential counts as one operation. The variants
+cuda_cluster and cuda_ragged (sm_90: long rows, and few rows; the latter where they start anywhere) keep a row in the
+shared memory or the registers of a cluster and read it once.
 
 Precision: all arithmetic is fp32; one rounding to the dtype. Determinism: each row is the work of one program or one
 cluster in a fixed order, so the same inputs give the same bits. A row of minus infinities gives NaN, as torch's does.
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ledger.kernel import Tolerance, import_triton
 from ledger.kernels.common.baselines import compiled, library
 from ledger.kernels.common.row_cluster import RowCluster
+from ledger.kernels.common.row_ragged import RowRagged
 from ledger.kernels.common.row_reductions import lanes, load_block, reduce_rows, sum_lanes
 from ledger.kernels.common.row_tiles import (
     FEW_BYTES,
@@ -195,7 +197,10 @@ ROWS = RowKernel(
     flops=5,
     tile=_tile,
     flags=("pipelined_loads",),
-    cluster=RowCluster("softmax", (), long_bytes=1 << 17, most_bytes=1 << 21),
+    variants=(
+        RowCluster("softmax", (), long_bytes=1 << 17, most_bytes=1 << 21),
+        RowRagged("softmax", (), columns=8192, few_vectors=1 << 31, many_vectors=0),
+    ),
 )
 
 

@@ -9,7 +9,7 @@ import functools
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ledger.errors import InputError
 from ledger.kernel import Candidate
@@ -32,12 +32,14 @@ KEYS = ("variant", "cluster", "num_warps", "pdl")
 TARGET = "sm_90"
 MAX_CLUSTER = 16
 
-Operation = Literal["rmsnorm", "softmax", "layernorm"]
-_OPERATIONS: tuple[Operation, ...] = ("rmsnorm", "softmax", "layernorm")
+RowOperation = Literal["rmsnorm", "softmax", "layernorm"]
+OPERATIONS: tuple[RowOperation, ...] = ("rmsnorm", "softmax", "layernorm")
+"""By their number in the CUDA C++."""
+
 # Vectors of a chunk that a thread reduces, and bytes of a partial result, as in row_cluster.cu.
 _AT_ONCE, _PARTIAL_BYTES = 4, 8
 # Columns from which `ledger tune` tries clusters.
-_WORTH_TRYING = 8192
+WORTH_TRYING = 8192
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,12 @@ class RowCluster:
     faster than the Triton function for any number of rows. few_rows: most rows that count as few.
     """
 
-    operation: Operation
+    operation: RowOperation
     scales: tuple[str, ...]
     long_bytes: int
     most_bytes: int
     few_rows: int = 128
+    name: ClassVar[str] = VARIANT
 
     def config(self, cell: Cell) -> dict[str, int | str] | None:
         """Return the launch configuration of a cell, None where the Triton function is faster."""
@@ -71,8 +74,6 @@ class RowCluster:
         """Check that an architecture can run a configuration. Raises: InputError."""
         name = self.operation
         check_keys(name, config, KEYS)
-        if config["variant"] != VARIANT:
-            raise InputError(f"{name}: variant is {config['variant']}; expected {VARIANT}, or none")
         check_target(name, target, (TARGET,), lacks="row clusters")
         check_powers(name, config, (("cluster", 2, MAX_CLUSTER), ("num_warps", 1, 32)))
         check_pdl(name, config, target)
@@ -94,7 +95,7 @@ class RowCluster:
     def candidates(self, shape: Shape, dtype: Dtype) -> Iterator[Candidate]:
         """Yield the configurations that may be worth timing on sm_90."""
         element = DTYPE_BYTES[dtype]
-        if shape["N"] < _WORTH_TRYING or shape["N"] * element % VECTOR_BYTES:
+        if shape["N"] < WORTH_TRYING or shape["N"] * element % VECTOR_BYTES:
             return
         for cluster, warps in itertools.product((2, 4, 8, 16), (4, 8, 16)):
             config = _config(cluster, warps)
@@ -123,9 +124,9 @@ class RowCluster:
 
 
 @functools.cache
-def _source(operation: Operation, n_cols: int, dtype: Dtype, cluster: int, warps: int) -> CudaSource:
+def _source(operation: RowOperation, n_cols: int, dtype: Dtype, cluster: int, warps: int) -> CudaSource:
     defines = {
-        "OP": _OPERATIONS.index(operation),
+        "OP": OPERATIONS.index(operation),
         "N_COLS": n_cols,
         "ELEMENT": DTYPE_BYTES[dtype],
         "BF16": int(dtype == "bf16"),

@@ -23,6 +23,7 @@ from .configs import check_thread_elements as check_elements
 from .family import Family
 from .row_cluster import TARGET as CLUSTER_TARGET
 from .row_cluster import RowCluster
+from .row_ragged import RowRagged
 from .row_reductions import shifted_copies
 from .row_tiles import NARROW, WORTH_COPIES, Cell, Tile, few_rows, is_ragged
 from .targets import PDL_TARGETS, ceil_div, device_target, is_tma_aligned, power_of_two, sms_of, warps_on
@@ -47,6 +48,8 @@ CASES: tuple[dict[str, int], ...] = (
 
 _COPIED_AT_ONCE = 1024
 
+RowVariant = RowCluster | RowRagged
+
 
 @dataclass(frozen=True, kw_only=True)
 class RowKernel(Family):
@@ -65,7 +68,7 @@ class RowKernel(Family):
     eps: float | None = None
     flags: tuple[str, ...] = ()
     options: Callable[[Config, int], dict[str, Any]] = lambda config, n_cols: {}
-    cluster: RowCluster | None = None
+    variants: tuple[RowVariant, ...] = ()
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -81,7 +84,7 @@ class RowKernel(Family):
         """Return a pattern of the names of what a call launches."""
         own = super().launched
         own += "|^shifted_copies$" if "shifted_copies" in self.flags else ""
-        return f"{own}|^row_cluster_kernel$" if self.cluster else own
+        return f"{own}|^row_(cluster|ragged)_kernel$" if self.variants else own
 
     def work(self, shape: Shape, dtype: Dtype) -> Work:
         """Count the operations of every element; x, the scales and y move once."""
@@ -94,11 +97,20 @@ class RowKernel(Family):
     def config(self, shape: Shape, dtype: Dtype, target: str) -> Config:
         """Return the launch configuration of a shape. Raises: InputError for a target without one."""
         check_tuned(self.name, target)
-        if self.cluster and target == CLUSTER_TARGET:
-            chosen = self.cluster.config(self._cell(shape, dtype))
-            if chosen is not None:
-                return chosen
+        if target == CLUSTER_TARGET:
+            cell = self._cell(shape, dtype)
+            for variant in self.variants:
+                chosen = variant.config(cell)
+                if chosen is not None:
+                    return chosen
         return self.triton_config(shape, dtype, target)
+
+    def _variant(self, config: Mapping[str, Any]) -> RowVariant:
+        """Return the variant that a configuration names. Raises: InputError."""
+        found = {variant.name: variant for variant in self.variants}
+        if config["variant"] not in found:
+            raise InputError(f"{self.name}: variant is {config['variant']}; expected {' or '.join(found)}, or none")
+        return found[config["variant"]]
 
     def _cell(self, shape: Shape, dtype: Dtype) -> Cell:
         n, element = shape["N"], DTYPE_BYTES[dtype]
@@ -138,8 +150,8 @@ class RowKernel(Family):
 
     def check_config(self, config: Mapping[str, Any], shape: Shape, dtype: Dtype, target: str) -> None:
         """Check that an architecture can run a configuration. Raises: InputError."""
-        if self.cluster and "variant" in config:
-            self.cluster.check_config(config, shape, dtype, target)
+        if self.variants and "variant" in config:
+            self._variant(config).check_config(config, shape, dtype, target)
             return
         check_keys(self.name, config, self.keys)
         check_target(self.name, target)
@@ -160,8 +172,9 @@ class RowKernel(Family):
     def candidates(self, shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
         """Yield the configurations that may be worth timing: rows in registers, in blocks and in clusters."""
         n, own = shape["N"], self.triton_config(shape, dtype, target)
-        if self.cluster and target == CLUSTER_TARGET:
-            yield from self.cluster.candidates(shape, dtype)
+        if target == CLUSTER_TARGET:
+            for variant in self.variants:
+                yield from variant.candidates(shape, dtype)
         whole = power_of_two(n)
         tiles = itertools.product((2, 4, 8, 16, 32), (whole,), (1, 2, 4, 8, 16)) if n <= 2 * NARROW else ()
         blocks = itertools.product((1,), (512, 1024, 2048, 4096, 8192, 16_384), (1, 2, 4, 8, 16, 32))
@@ -209,8 +222,8 @@ class RowKernel(Family):
 
     def ahead(self, config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead | AheadCuda:
         """Return what the compiler needs to compile the kernel without a GPU."""
-        if self.cluster and "variant" in config:
-            return self.cluster.plan(config, shape, dtype, eps=self.eps).ahead(dtype)
+        if self.variants and "variant" in config:
+            return self._variant(config).plan(config, shape, dtype, eps=self.eps).ahead(dtype)
         return ahead(
             self.function,
             ("x_ptr", *(f"{name}_ptr" for name in self.scales), "y_ptr"),
@@ -228,9 +241,9 @@ class RowKernel(Family):
         x, scales = inputs["x"], [inputs[name] for name in self.scales]
         n_rows, n_cols = x.shape
         eps = self.eps if eps is None else eps
-        if self.cluster and "variant" in config:
+        if self.variants and "variant" in config:
             shape, dtype = {"M": n_rows, "N": n_cols}, dtype_name(x, self.name)
-            return self.cluster.plan(config, shape, dtype, eps=eps).prepare({**inputs, "y": out})
+            return self._variant(config).plan(config, shape, dtype, eps=eps).prepare({**inputs, "y": out})
         constants = self.constants(config, n_cols, x.element_size())
         copy = None
         if config.get("shifted_copies"):
@@ -266,7 +279,7 @@ class RowKernel(Family):
         return out.view(x.shape)
 
     def _config_for(self, inputs: Mapping[str, Tensor], shape: Shape, dtype: Dtype) -> Config:
-        """Return the configuration of a call; the TMA does not read from addresses that are no multiple of 16."""
+        """Return the configuration of a call; clusters read from addresses that are multiples of 16."""
         rule = self.config if is_tma_aligned(*inputs.values()) else self.triton_config
         return rule(shape, dtype, device_target(inputs["x"]))
 

@@ -3,7 +3,7 @@
 #define __launch_bounds__(...)
 #define __cluster_dims__(...)
 #define __align__(bytes) alignas(bytes)
-#define DEVICE static inline
+#define DEVICE inline
 #define UNROLL
 #define UNROLL_8
 #define NO_UNROLL

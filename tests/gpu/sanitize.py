@@ -34,7 +34,7 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "support")]
 
 from kernel_suite import KERNELS, gpu_variants
-from mutants import attention, few_rows, fp8_blocks, gemv, products, residues, rowwise, split_k, trials
+from mutants import attention, few_rows, fp8_blocks, gemv, products, residues, row_ragged, rowwise, split_k, trials
 from mutants.checker import Trial, fill_inputs, source_file
 
 from ledger.kernel_files import kernel_names, load_kernel
@@ -89,6 +89,10 @@ def _of_few_tiles(name: str, dtype: str) -> tuple[trials.Trial, ...]:
     return tuple(trial for listed in few for trial in listed(name, dtype))
 
 
+def _of_clusters(name: str, dtype: Any) -> tuple[trials.Trial, ...]:
+    return (*rowwise.cluster_trials(name, dtype), *row_ragged.ragged_trials(name, dtype))
+
+
 LISTED = {**trials.TRIALS, **products.TRIALS, **attention.TRIALS, **rowwise.TRIALS, **gemv.TRIALS, **fp8_blocks.TRIALS}
 IN_CUDA = {
     **trials.CLUSTER_TRIALS,
@@ -97,7 +101,7 @@ IN_CUDA = {
     "matmul_bias_relu": lambda dtype: _of_few_tiles("matmul_bias_relu", dtype),
     **{name: partial(split_k.split_k_trials, name) for name in split_k.ONE_BYTE},
     "decode_attention": attention.cuda_trials,
-    **{name: partial(rowwise.cluster_trials, name) for name in ("rmsnorm", "layernorm", "softmax")},
+    **{name: partial(_of_clusters, name) for name in ("rmsnorm", "layernorm", "softmax")},
 }
 PIPELINED = {**trials.PIPELINED_TRIALS, **products.PIPELINED_TRIALS}
 # Shapes that the launch rule configures, chosen so that all of its paths are taken, whole and ragged.
@@ -127,9 +131,9 @@ OWN: dict[str, tuple[dict[str, int], ...]] = {
         {"B": 1, "H": 128, "S": 2049},
     ),
     "gemv": ({"N": 512, "K": 1024}, {"N": 131, "K": 1031}, {"N": 8200, "K": 131}),
-    "rmsnorm": ({"M": 33, "N": 1024}, {"M": 5, "N": 9001}),
-    "layernorm": ({"M": 33, "N": 1024}, {"M": 5, "N": 9001}),
-    "softmax": ({"M": 33, "N": 1024}, {"M": 5, "N": 9001}),
+    "rmsnorm": ({"M": 33, "N": 1024}, {"M": 5, "N": 4001}, {"M": 5, "N": 9001}),
+    "layernorm": ({"M": 33, "N": 1024}, {"M": 5, "N": 4001}, {"M": 5, "N": 9001}),
+    "softmax": ({"M": 33, "N": 1024}, {"M": 5, "N": 4001}, {"M": 5, "N": 9001}),
     "vector_add": ({"N": 100_003},),
 }
 

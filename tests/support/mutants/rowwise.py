@@ -267,13 +267,21 @@ def _of_clusters(kernel: str) -> tuple[Mutant, ...]:
     edits = (
         ("lost_last_vectors", "for (int from = thread; from < count;", "for (int from = thread; from < count - 1;"),
         ("rows_of_the_first_cluster", "(i64)(blockIdx.x / CLUSTER) * VECTORS + first", "(i64)first"),
-        ("forgets_the_other_ctas", "if (at + lane < PARTIALS) all", "if (at + lane < WARPS) all"),
         ("lost_last_part", "PART = (VECTORS + CLUSTER - 1) / CLUSTER;", "PART = VECTORS / CLUSTER;"),
     )
-    return tuple(Mutant(kernel, f"cluster_{name}", find, replace, _CLUSTER) for name, find, replace in edits)
+    return (
+        *(Mutant(kernel, f"cluster_{name}", find, replace, _CLUSTER) for name, find, replace in edits),
+        Mutant(
+            kernel,
+            "cluster_forgets_the_other_ctas",
+            "if (at + lane < CLUSTER * WARPS) all",
+            "if (at + lane < WARPS) all",
+            _HEADER,
+        ),
+    )
 
 
-_CLUSTER = "common/row_cluster.cu"
+_CLUSTER, _HEADER = "common/row_cluster.cu", "common/rows.cuh"
 _RSTD = "rsqrtf(all.x * (1.0f / N_COLS) + eps)"
 CLUSTER_MUTANTS: tuple[Mutant, ...] = (
     *(one for kernel in ("rmsnorm", "layernorm", "softmax") for one in _of_clusters(kernel)),
@@ -294,6 +302,6 @@ CLUSTER_MUTANTS: tuple[Mutant, ...] = (
     Mutant("layernorm", "cluster_padding_in_variance", "OP == 1 ? NOTHING : mean", "0.0f", _CLUSTER),
     Mutant("softmax", "cluster_padding_in_sum", "OP == 1 ? NOTHING : mean", "0.0f", _CLUSTER),
     Mutant("softmax", "cluster_uncorrected_running_sum", "sum.y * exp_of(sum.x - to)", "sum.y", _CLUSTER),
-    Mutant("softmax", "cluster_uncorrected_sums_of_others", "a.y * exp_of(a.x - to)", "a.y", _CLUSTER),
+    Mutant("softmax", "cluster_uncorrected_sums_of_others", "a.y * exp_of(a.x - to)", "a.y", _HEADER),
     Mutant("softmax", "cluster_unscaled", "LOG2_E, -log_sum)", "LOG2_E, 0.0f)", _CLUSTER),
 )
