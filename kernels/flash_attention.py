@@ -12,10 +12,10 @@ On sm_90, 16-bit rows of 33 to 64 columns take CUDA C++ (common/attention.cu) an
 warp-specialised variant; all others, and few blocks of queries, take the generic one, which may divide keys among
 programs. Both are in common/attention_device.py.
 
-Precision: scores, sums and outputs are fp32; the exponentials are rounded to the dtype before they are multiplied by v
-(they are up to 1, in CUDA C++ up to 256: these raise a row's reference only for scores well above it); one rounding at
-the end. Determinism: each block of queries is computed by one program in a fixed order, or by a few whose sums are
-added in their order, so the same inputs give the same bits.
+Precision: scores, sums and outputs are fp32; the exponentials, of up to 1, are rounded to the dtype before they are
+multiplied by v, in CUDA C++ also before they are added up; one rounding at the end. Determinism: each block of queries
+is computed by one program in a fixed order, or by a few whose sums are added in their order, so the same inputs give
+the same bits.
 """
 
 from __future__ import annotations

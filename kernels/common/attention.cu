@@ -111,8 +111,8 @@ DEVICE void attend(const TensorMap* y_map, u32 ring, int group, int n_rows, floa
         commit_products();
     };
     // Exponentials take the place of the scores. The scale is positive, so it may follow the maximum. The reference is
-    // the maximum so far, whose exponential of 1 is exact in 16 bits: with one up to 8 below it fp16 results were up to
-    // 4e-5 beyond the tolerance. A thread has row lane / 4 and the eighth after it.
+    // the maximum so far, whose exponential of 1 is exact in 16 bits: one below it would spare corrections and come
+    // near the tolerance (docs/notes/attention.md). A thread has row lane / 4 and the eighth after it.
     auto exponentials = [&]() {
         UNROLL for (int h = 0; h < 2; ++h) {
             float top = fmaxf(s[2 * h], s[2 * h + 1]);
@@ -190,7 +190,8 @@ DEVICE void attend(const TensorMap* y_map, u32 ring, int group, int n_rows, floa
             release(V_EMPTY, v);
             // To 1 ulp: a division would call a function.
             float inverse[2];
-            UNROLL for (int h = 0; h < 2; ++h) asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse[h]) : "f"(o[32 + 2 * h]));
+            UNROLL for (int h = 0; h < 2; ++h)
+                asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse[h]) : "f"(o[32 + 2 * h]));
             // All four warps have multiplied these queries: their buffer carries the result out.
             group_barrier(group);
             const u32 to = own_queries + lane % 16 * 128 + (lane / 16 ^ lane % 8) * 16;

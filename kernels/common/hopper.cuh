@@ -133,6 +133,10 @@ DEVICE void send(u32 to, float a, float b, float c, float d, u32 bar) {
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];"
         :: "r"(to), "f"(a), "f"(b), "f"(c), "f"(d), "r"(bar) : "memory");
 }
+DEVICE void send(u32 to, float2 v, u32 bar) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];"
+        :: "r"(to), "f"(v.x), "f"(v.y), "r"(bar) : "memory");
+}
 DEVICE void send(u32 to, float v, u32 bar) {
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];"
         :: "r"(to), "f"(v), "r"(bar) : "memory");

@@ -7,13 +7,11 @@
 //
 // OP: 0 rmsnorm, 1 softmax, 2 layernorm. N_COLS: columns, whole vectors. ELEMENT: bytes of one, 2 (BF16: bf16 or fp16)
 // or 4. CLUSTER, THREADS: CTAs of a cluster, threads of a CTA.
-#define WARPS (THREADS / 32)
 #include "rows.cuh"
 
 constexpr int VECTORS = N_COLS / VECTOR, PART = (VECTORS + CLUSTER - 1) / CLUSTER;
 constexpr int AT_ONCE = 4;                               // vectors of a chunk that a thread reduces
 constexpr int CHUNK = AT_ONCE * THREADS, CHUNKS = (PART + CHUNK - 1) / CHUNK;
-constexpr int PARTIALS = CLUSTER * WARPS, REDUCTIONS = OP == 2 ? 2 : 1;
 // Of shared memory: the part, partial results of 8 bytes, mbarriers of the chunks and of the reductions.
 constexpr u32 PARTIALS_AT = 16 * PART, BARRIERS_AT = PARTIALS_AT + 8 * REDUCTIONS * PARTIALS;
 

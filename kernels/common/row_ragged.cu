@@ -1,19 +1,18 @@
 // Row kernels whose rows start anywhere and lie in the registers of a cluster: one read and one write of global memory.
 //
-// A CTA has a part of PART vectors of 16 bytes, aligned in memory, of those in which the row lies: the first and the last
-// also hold elements of the rows beside it, which count as nothing and are not written. Scales wait in shared memory,
-// where those of a vector lie in two.
+// A CTA has a part of PART vectors of 16 bytes, aligned in memory, of those in which the row lies: the first and the
+// last also hold elements of the rows beside it, which count as nothing and are not written. Scales wait in shared
+// memory, where those of a vector lie in two.
 //
 // OP: 0 rmsnorm, 1 softmax, 2 layernorm. N_COLS: columns, no whole vectors. ELEMENT: bytes of one, 2 (BF16: bf16 or
 // fp16) or 4. CLUSTER, THREADS: CTAs of a cluster, threads of a CTA.
-#define WARPS (THREADS / 32)
 #include "rows.cuh"
 
 // Elements by which rows start after a vector are multiples of STEP. VECTORS: that a row touches, at most.
 constexpr int STEP = N_COLS % 4 == 0 && VECTOR == 8 ? 4 : N_COLS % 2 == 0 ? 2 : 1;
 constexpr int VECTORS = (N_COLS + 2 * VECTOR - STEP - 1) / VECTOR;
 constexpr int PART = (VECTORS + CLUSTER - 1) / CLUSTER, HELD = (PART + THREADS - 1) / THREADS;
-constexpr int REDUCTIONS = OP == 2 ? 2 : 1, SCALES = OP == 1 ? 0 : OP == 0 ? 1 : 2, PARTIALS = CLUSTER * WARPS;
+constexpr int SCALES = OP == 1 ? 0 : OP == 0 ? 1 : 2;
 // Of shared memory: partial results of 8 bytes, an mbarrier of each reduction, and scales from the vector before the
 // part on.
 constexpr u32 BARRIERS_AT = 8 * REDUCTIONS * PARTIALS, SCALES_AT = (BARRIERS_AT + 8 * REDUCTIONS + 15) / 16 * 16;
@@ -150,6 +149,7 @@ row_ragged_kernel(const uint4* __restrict__ x,
             raw[i] = own_elements(raw[i], row, vector,
                 row.at + vector < n_whole ? 0 : (const Element*)(x + row.at + vector));
     }
+    __syncwarp();
     // The mbarriers of all CTAs of the cluster are there before a partial result is sent to them.
     cluster_wait();
 

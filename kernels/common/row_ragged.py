@@ -1,39 +1,28 @@
-"""Describes the variant "cuda_ragged" of row kernels: long rows that start anywhere, in a cluster (row_ragged.cu).
+"""Describes the variant "cuda_ragged" of row kernels: a row lies in the registers of a cluster (row_ragged.cu).
 
-sm_90 alone. Rows are no whole vectors of 16 bytes, nor need they be any multiple of elements. Imports torch, only when
-called.
+sm_90 alone. Rows are no whole vectors of 16 bytes, so they start anywhere.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from ledger.errors import InputError
-from ledger.kernel import Candidate
 from ledger.operations import Shape
 from ledger.records import Dtype
 from ledger.roofline import DTYPE_BYTES
 
-from .configs import check_keys, check_pdl, check_powers, check_shared, check_target
 from .cuda import CudaSource, cuda_source
-from .plans import CudaPlan
-from .row_cluster import KEYS, MAX_CLUSTER, OPERATIONS, TARGET, WORTH_TRYING, RowOperation
 from .row_tiles import Cell
+from .row_variant import BARRIER_BYTES, MAX_CLUSTER, PARTIAL_BYTES, RowVariant
 from .targets import ceil_div
 from .triton_launch import VECTOR_BYTES
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-VARIANT = "cuda_ragged"
 MOST_HELD = 8
 """Vectors of 16 bytes that a thread can hold, at most."""
-
-_PARTIAL_BYTES = 8
 
 
 def part(n_cols: int, element: int, cluster: int) -> int:
@@ -43,33 +32,34 @@ def part(n_cols: int, element: int, cluster: int) -> int:
     return ceil_div((n_cols + 2 * vector - step - 1) // vector, cluster)
 
 
+def held(config: Mapping[str, Any], n_cols: int, element: int) -> int:
+    """Return the vectors that a thread holds, at most."""
+    return ceil_div(part(n_cols, element, config["cluster"]), 32 * config["num_warps"])
+
+
 @dataclass(frozen=True)
-class RowRagged:
+class RowRagged(RowVariant):
     """Hold the variant of one row kernel, and where it is faster than the Triton function.
 
-    scales: names of the inputs beside x. columns: of several rows, from which on it is. few_vectors: of x, up to which
-    it is with more than 50 rows. many_vectors: of a row, from which on it is for any number of rows.
+    columns: that rows have more of, but for the fewest rows. few_vectors: of x, at most, with more rows than several
+    and no more than few. many_vectors: that a row has more of, with more rows than few.
     """
 
-    operation: RowOperation
-    scales: tuple[str, ...]
     columns: int
     few_vectors: int
     many_vectors: int
-    name: ClassVar[str] = VARIANT
+    name: ClassVar[str] = "cuda_ragged"
 
     def config(self, cell: Cell) -> dict[str, int | str] | None:
         """Return the launch configuration of a cell, None where the Triton function is faster."""
         vectors = ceil_div(cell.n * cell.element, VECTOR_BYTES)
         if cell.aligned or not self._pays(cell, vectors):
             return None
-        held = next(held for rows, most, held in _HELD if cell.m <= rows and vectors <= most)
-        threads = vectors / held
+        threads = vectors / next(held for rows, most, held in _HELD if cell.m <= rows and vectors <= most)
         found = (layout for most, rows, *layout in _LAYOUTS if threads <= most and cell.m <= rows)
         cluster, warps = next(found, (MAX_CLUSTER, 16))
-        if ceil_div(part(cell.n, cell.element, cluster), 32 * warps) > MOST_HELD:
-            return None
-        return _config(cluster, warps)
+        chosen = self.chosen(cluster, warps)
+        return chosen if held(chosen, cell.n, cell.element) <= MOST_HELD else None
 
     def _pays(self, cell: Cell, vectors: int) -> bool:
         if cell.m <= _FEWEST:
@@ -78,78 +68,48 @@ class RowRagged:
             return cell.n > self.columns and (cell.m <= _SEVERAL or cell.m * vectors <= self.few_vectors)
         return cell.n > self.columns and vectors > self.many_vectors
 
-    def check_config(self, config: Mapping[str, Any], shape: Shape, dtype: Dtype, target: str) -> None:
-        """Check that an architecture can run a configuration. Raises: InputError."""
-        name, row_bytes = self.operation, shape["N"] * DTYPE_BYTES[dtype]
-        check_keys(name, config, KEYS)
-        check_target(name, target, (TARGET,), lacks="row clusters")
-        check_powers(name, config, (("cluster", 2, MAX_CLUSTER), ("num_warps", 1, 32)))
-        check_pdl(name, config, target)
+    def check_rows(self, config: Mapping[str, Any], shape: Shape, dtype: Dtype) -> None:
+        """Check that rows are no whole vectors and that the registers hold them. Raises: InputError."""
+        row_bytes = shape["N"] * DTYPE_BYTES[dtype]
         if row_bytes % VECTOR_BYTES == 0:
             raise InputError(
-                f"{name}: variant is {VARIANT} with rows of {row_bytes} bytes; expected no multiple of {VECTOR_BYTES}"
+                f"{self.operation}: variant is {self.name} with rows of {row_bytes} bytes; expected no multiple of "
+                f"{VECTOR_BYTES}"
             )
-        held = ceil_div(part(shape["N"], DTYPE_BYTES[dtype], config["cluster"]), 32 * config["num_warps"])
-        if held > MOST_HELD:
+        vectors = held(config, shape["N"], DTYPE_BYTES[dtype])
+        if vectors > MOST_HELD:
             raise InputError(
-                f"{name}: {config['cluster']} CTAs of {config['num_warps']} warps leave {held} vectors of "
+                f"{self.operation}: {config['cluster']} CTAs of {config['num_warps']} warps leave {vectors} vectors of "
                 f"{VECTOR_BYTES} bytes to a thread; expected at most {MOST_HELD}"
             )
-        check_shared(name, self.shared_bytes(config, shape, dtype), target, smaller="part of a row: a larger cluster")
 
     def shared_bytes(self, config: Mapping[str, Any], shape: Shape, dtype: Dtype) -> int:
         """Return the shared memory of a CTA, in bytes: partial results, mbarriers, scales of its part."""
-        reductions = 2 if self.operation == "layernorm" else 1
-        combined = reductions * (_PARTIAL_BYTES * config["cluster"] * config["num_warps"] + 8)
+        combined = self.reductions * (PARTIAL_BYTES * config["cluster"] * config["num_warps"] + BARRIER_BYTES)
         scales = len(self.scales) * (part(shape["N"], DTYPE_BYTES[dtype], config["cluster"]) + 1)
         return int(VECTOR_BYTES * (ceil_div(combined, VECTOR_BYTES) + scales))
 
-    def candidates(self, shape: Shape, dtype: Dtype) -> Iterator[Candidate]:
-        """Yield the configurations that may be worth timing on sm_90."""
+    def worth_trying(self, config: Mapping[str, Any], shape: Shape, dtype: Dtype) -> bool:
+        """Tell whether a configuration may be worth timing."""
         n, element = shape["N"], DTYPE_BYTES[dtype]
-        if n < WORTH_TRYING or n * element % VECTOR_BYTES == 0:
-            return
-        for cluster, warps in itertools.product((2, 4, 8, 16), (4, 8, 16)):
-            config, vectors = _config(cluster, warps), part(n, element, cluster)
-            held = ceil_div(vectors, 32 * warps)
-            if held <= MOST_HELD:
-                yield Candidate(
-                    config=config, tiles=shape["M"] * cluster, tile_flops=5 * vectors * VECTOR_BYTES // element,
-                    tile_bytes=VECTOR_BYTES * vectors, warps=warps, registers=4 * held + 40,
-                    shared_bytes=self.shared_bytes(config, shape, dtype),
-                )  # fmt: skip
+        return n > _LEAST_COLUMNS and n * element % VECTOR_BYTES != 0 and held(config, n, element) <= MOST_HELD
 
-    def plan(self, config: Mapping[str, Any], shape: Shape, dtype: Dtype, *, eps: float | None = None) -> CudaPlan:
-        """Return the launch of a configuration. eps: None only where the operation has none."""
+    def registers(self, config: Mapping[str, Any], shape: Shape, dtype: Dtype) -> int:
+        """Return about how many registers a thread needs."""
+        return 4 * held(config, shape["N"], DTYPE_BYTES[dtype]) + 40
 
-        def arguments(tensors: Mapping[str, Tensor]) -> list[Any]:
-            return [*(tensors[name] for name in ("x", *self.scales, "y")), shape["M"], float(eps or 0.0)]
+    def sizes(self, shape: Shape) -> tuple[int, ...]:
+        """Return the integers that the kernel takes behind the tensors: the rows."""
+        return (shape["M"],)
 
-        return CudaPlan(
-            source=_source(self.operation, shape["N"], dtype, config["cluster"], config["num_warps"]),
-            ctas=shape["M"] * config["cluster"],
-            threads=32 * config["num_warps"],
-            shared_bytes=self.shared_bytes(config, shape, dtype),
-            arguments=arguments,
-            overlap=bool(config["pdl"]),
-        )
+    def source(self, defines: tuple[tuple[str, int], ...]) -> CudaSource:
+        """Return the CUDA C++ with some macros, by name."""
+        return _source(defines)
 
 
 @functools.cache
-def _source(operation: RowOperation, n_cols: int, dtype: Dtype, cluster: int, warps: int) -> CudaSource:
-    defines = {
-        "OP": OPERATIONS.index(operation),
-        "N_COLS": n_cols,
-        "ELEMENT": DTYPE_BYTES[dtype],
-        "BF16": int(dtype == "bf16"),
-        "CLUSTER": cluster,
-        "THREADS": 32 * warps,
-    }
-    return cuda_source(__name__, "row_ragged.cu", entry="row_ragged_kernel", defines=defines)
-
-
-def _config(cluster: int, warps: int) -> dict[str, Any]:
-    return {"variant": VARIANT, "cluster": cluster, "num_warps": warps, "pdl": 1}
+def _source(defines: tuple[tuple[str, int], ...]) -> CudaSource:
+    return cuda_source(__name__, "row_ragged.cu", entry="row_ragged_kernel", defines=dict(defines))
 
 
 # The launch rule, measured on an H200: benchmarks/rows-ragged-h200.json.

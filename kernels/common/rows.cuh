@@ -1,11 +1,12 @@
 // What row kernels in CUDA C++ share: vectors of 16 bytes, partial results of a row and how they are combined.
 //
-// OP: 0 rmsnorm, 1 softmax, 2 layernorm. ELEMENT: bytes of one, 2 (BF16: bf16 or fp16) or 4. CLUSTER: CTAs of a
-// cluster. WARPS: warps of a CTA that share a row.
+// OP: 0 rmsnorm, 1 softmax, 2 layernorm. ELEMENT: bytes of one, 2 (BF16: bf16 or fp16) or 4. CLUSTER, THREADS: CTAs of
+// a cluster, which take one row, threads of a CTA.
 #pragma once
 #include "hopper.cuh"
 
-constexpr int VECTOR = 16 / ELEMENT;
+constexpr int VECTOR = 16 / ELEMENT, WARPS = THREADS / 32;
+constexpr int REDUCTIONS = OP == 2 ? 2 : 1, PARTIALS = CLUSTER * WARPS;
 constexpr float LOG2_E = 1.4426950408889634f;
 
 DEVICE void widen(float (&v)[VECTOR], uint4 raw) {
@@ -48,12 +49,6 @@ DEVICE float2 combine_warp(float2 mine) {
         mine = combine(mine, make_float2(__shfl_xor_sync(~0u, mine.x, apart), __shfl_xor_sync(~0u, mine.y, apart)));
     return mine;
 }
-// Writes to the shared memory of a CTA of the cluster and counts the bytes at an mbarrier there.
-DEVICE void send(u32 to, float2 v, u32 bar) {
-    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];"
-        :: "r"(to), "f"(v.x), "f"(v.y), "r"(bar) : "memory");
-}
-
 // The result of the row. partials, bar: where the partial results of this reduction arrive, and their mbarrier.
 DEVICE float2 combine_cluster(float2 mine, const float2* partials, u32 bar, int thread, int rank) {
     const int lane = thread % 32, warp = thread / 32;
@@ -62,8 +57,8 @@ DEVICE float2 combine_cluster(float2 mine, const float2* partials, u32 bar, int 
     wait(bar, 0);
     float2 all = make_float2(NOTHING, 0.0f);
 #pragma unroll
-    for (int at = 0; at < CLUSTER * WARPS; at += 32)
-        if (at + lane < CLUSTER * WARPS) all = combine(all, partials[at + lane]);
+    for (int at = 0; at < PARTIALS; at += 32)
+        if (at + lane < PARTIALS) all = combine(all, partials[at + lane]);
     all = combine_warp(all);
     // Lanes add in orders of their own: all take the bits of the first.
     return make_float2(__shfl_sync(~0u, all.x, 0), __shfl_sync(~0u, all.y, 0));

@@ -21,11 +21,10 @@ from .baselines import dtype_name
 from .configs import check_bf16, check_flags, check_keys, check_pdl, check_powers, check_target, check_tuned
 from .configs import check_thread_elements as check_elements
 from .family import Family
-from .row_cluster import TARGET as CLUSTER_TARGET
-from .row_cluster import RowCluster
-from .row_ragged import RowRagged
 from .row_reductions import shifted_copies
 from .row_tiles import NARROW, WORTH_COPIES, Cell, Tile, few_rows, is_ragged
+from .row_variant import TARGET as VARIANT_TARGET
+from .row_variant import RowVariant
 from .targets import PDL_TARGETS, ceil_div, device_target, is_tma_aligned, power_of_two, sms_of, warps_on
 from .triton_launch import VECTOR_BYTES, ahead, fp32_path, pdl_options, prepare
 
@@ -47,8 +46,6 @@ CASES: tuple[dict[str, int], ...] = (
 """Shapes of row kernels: aligned rows in few and in many blocks, one row, one column, one element, ragged rows."""
 
 _COPIED_AT_ONCE = 1024
-
-RowVariant = RowCluster | RowRagged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +94,7 @@ class RowKernel(Family):
     def config(self, shape: Shape, dtype: Dtype, target: str) -> Config:
         """Return the launch configuration of a shape. Raises: InputError for a target without one."""
         check_tuned(self.name, target)
-        if target == CLUSTER_TARGET:
+        if target == VARIANT_TARGET:
             cell = self._cell(shape, dtype)
             for variant in self.variants:
                 chosen = variant.config(cell)
@@ -172,7 +169,7 @@ class RowKernel(Family):
     def candidates(self, shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
         """Yield the configurations that may be worth timing: rows in registers, in blocks and in clusters."""
         n, own = shape["N"], self.triton_config(shape, dtype, target)
-        if target == CLUSTER_TARGET:
+        if target == VARIANT_TARGET:
             for variant in self.variants:
                 yield from variant.candidates(shape, dtype)
         whole = power_of_two(n)
@@ -279,7 +276,7 @@ class RowKernel(Family):
         return out.view(x.shape)
 
     def _config_for(self, inputs: Mapping[str, Tensor], shape: Shape, dtype: Dtype) -> Config:
-        """Return the configuration of a call; clusters read from addresses that are multiples of 16."""
+        """Return the configuration of a call: of the Triton function where an address is no multiple of 16 bytes."""
         rule = self.config if is_tma_aligned(*inputs.values()) else self.triton_config
         return rule(shape, dtype, device_target(inputs["x"]))
 

@@ -1,4 +1,4 @@
-// Runs CUDA C++ on a CPU, a thread for each of its threads: what decode_attention's CUDA C++ uses of a GPU.
+// Runs CUDA C++ on a CPU, a thread for each of its threads: what it uses of a GPU there.
 // A cluster's programs run together; clusters run one after the other, so a wait for a later one never ends.
 #include <algorithm>
 #include <barrier>

@@ -1,4 +1,4 @@
-// What kernels/common/hopper.cuh gives decode_attention's CUDA C++, on a CPU.
+// What kernels/common/hopper.cuh gives the CUDA C++ that runs on a CPU.
 #define __global__ static
 #define __launch_bounds__(...)
 #define __cluster_dims__(...)

@@ -61,6 +61,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _WRONG("rmsnorm", "ragged_gain_of_the_first_part", "rank * PART + i - 1, left", "i - 1, left"),
     _WRONG("rmsnorm", "ragged_gain_without_its_end", "if (j < left)", "if (j + 1 < left)"),
     _WRONG("rmsnorm", "ragged_gain_behind_its_end", "if (left >= VECTOR) {", "if (left > 0) {"),
+    _WRONG("rmsnorm", "ragged_half_of_two_words", "word[STEP * ELEMENT == 8]", "word[0]"),
+    _WRONG("softmax", "ragged_element_of_the_word", "word[0] >> 16 * (j % 2)", "word[0]"),
     _WRONG("rmsnorm", "ragged_dropped_eps", "(1.0f / N_COLS) + eps", "(1.0f / N_COLS)"),
     _WRONG("layernorm", "ragged_dropped_bias", "* rstd * g[j] + b[j]", "* rstd * g[j]"),
     _WRONG("layernorm", "ragged_padding_in_variance", "end && row.holds(first + i * THREADS, j)", "end"),

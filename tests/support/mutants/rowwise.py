@@ -274,7 +274,7 @@ def _of_clusters(kernel: str) -> tuple[Mutant, ...]:
         Mutant(
             kernel,
             "cluster_forgets_the_other_ctas",
-            "if (at + lane < CLUSTER * WARPS) all",
+            "if (at + lane < PARTIALS) all",
             "if (at + lane < WARPS) all",
             _HEADER,
         ),
