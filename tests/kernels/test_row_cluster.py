@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from compiled import resources
+from compiled import needs_nvrtc, resources
 from covering import one_in
-from kernel_suite import gpu_target
+from kernel_suite import need_hopper
 from loaded_kernels import load_kernel
 from mutants.checker import judge
 from mutants.kernels import Mutant
@@ -25,10 +24,6 @@ TIMES = Path(__file__).parents[2] / "benchmarks" / "rows-h200.json"
 DTYPES = ("fp16", "bf16", "fp32")
 CONFIG = {"variant": "cuda_cluster", "cluster": 8, "num_warps": 8, "pdl": 1}
 LONG = {"M": 2048, "N": 131_072}
-needs_nvrtc = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("cuda", "torch", "triton")),
-    reason="cuda.bindings, torch and triton are not all installed",
-)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -134,16 +129,11 @@ def test_a_wrong_twin_of_the_cluster_compiles_and_is_another_kernel(mutant: Muta
     assert any(right != wrong for right, wrong in made)
 
 
-def _need_sm_90() -> None:
-    if (target := gpu_target()) != "sm_90":
-        pytest.skip(f"{target}: the cluster variant is for sm_90")
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", NAMES)
 def test_cluster_is_right_on_the_gpu(name: str, dtype: str) -> None:
-    _need_sm_90()
+    need_hopper()
     kernel = load_kernel(name, launch=True).kernel
     wrong = {trial.id: judge(kernel, trial, "cuda") for trial in cluster_trials(name, dtype)}
     assert not {trial: reason for trial, reason in wrong.items() if reason}
@@ -152,7 +142,7 @@ def test_cluster_is_right_on_the_gpu(name: str, dtype: str) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("mutant", CLUSTER_MUTANTS, ids=lambda mutant: f"{mutant.kernel}-{mutant.name}")
 def test_checker_rejects_mutant_of_the_cluster(mutant: Mutant, tmp_path: Path) -> None:
-    _need_sm_90()
+    need_hopper()
     twin = load_twin(mutant, tmp_path)
     assert any(judge(twin, trial, "cuda") for trial in cluster_trials(mutant.kernel, "fp16"))
 
@@ -160,7 +150,7 @@ def test_checker_rejects_mutant_of_the_cluster(mutant: Mutant, tmp_path: Path) -
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_at_an_address_that_no_bulk_copy_reads_are_right(name: str) -> None:
-    _need_sm_90()
+    need_hopper()
     import torch
 
     from ledger import kernels

@@ -6,21 +6,19 @@ and waits at an mbarrier are barriers of the cluster: what such a run cannot sho
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import re
 import statistics
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from compiled import resources
+from compiled import needs_nvrtc, resources
 from covering import one_in
-from emulation import COMMAND, EMULATED, compiler, needs_compiler
-from kernel_suite import gpu_target
+from emulation import made_on_a_cpu, needs_compiler
+from kernel_suite import need_hopper
 from loaded_kernels import load_kernel
 from mutants.checker import Trial, judge
 from mutants.kernels import Mutant
@@ -33,10 +31,6 @@ NAMES = ("rmsnorm", "layernorm", "softmax")
 DTYPES = ("fp16", "bf16", "fp32")
 TIMES = Path(__file__).parents[2] / "benchmarks" / "rows-ragged-h200.json"
 FEW = {"M": 14, "N": 68_846}
-needs_nvrtc = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("cuda", "torch", "triton")),
-    reason="cuda.bindings, torch and triton are not all installed",
-)
 BODIES = {
     "copy_vector": "need_launch_before(); emulated_read(program->memory + to, from);",
     "wait_for_copies": "",
@@ -92,10 +86,6 @@ def _error(kernel: Any, trial: Trial, folder: Path) -> float:
     """Return the largest error over the tolerance of fp16 or fp32; infinite where the program fails."""
     ahead = kernel.ahead(trial.config, trial.shape, trial.dtype, "sm_90")
     macros = [f"-D{name}={value}" for name, value in dict(ahead.source.defines).items()]
-    (folder / "kernel.cpp").write_text(_for_cpu(ahead.source), encoding="utf-8")
-    program, given, made = folder / "program", folder / "given", folder / "made"
-    build = [str(compiler()), *COMMAND, *macros, f"-I{EMULATED}", str(folder / "kernel.cpp"), "-o", str(program)]
-    subprocess.run(build, check=True)
     m, n = trial.shape["M"], trial.shape["N"]
     kind = np.float32 if trial.dtype == "fp32" else np.float16
     random = np.random.default_rng(m * n)
@@ -104,14 +94,12 @@ def _error(kernel: Any, trial: Trial, folder: Path) -> float:
     x[m // 2] = np.nan if m > 1 else 1
     x[m - 1, n - 1] = 8
     x *= kind(trial.scale)
-    given.write_bytes(x.tobytes() + gain.tobytes() * (kernel.name != "softmax") + bias.tobytes())
-    words = [str(one) for one in (program, given, made, m, ahead.programs, ahead.shared_bytes)]
-    try:
-        if subprocess.run(words, timeout=120, check=False, stdout=subprocess.DEVNULL).returncode != 0:
-            return math.inf
-    except subprocess.TimeoutExpired:
+    given = x.tobytes() + gain.tobytes() * (kernel.name != "softmax") + bias.tobytes()
+    numbers = (m, ahead.programs, ahead.shared_bytes)
+    made = made_on_a_cpu(_for_cpu(ahead.source), given, numbers, folder, macros, limit_s=120)
+    if made is None:
         return math.inf
-    found, exact = np.fromfile(made, kind).reshape(m, n).astype(float), _exact(kernel.name, x, gain, bias)
+    found, exact = np.frombuffer(made, kind).reshape(m, n).astype(float), _exact(kernel.name, x, gain, bias)
     if not np.array_equal(np.isnan(found), np.isnan(exact)):
         return math.inf
     bound = kernel.tolerances[trial.dtype]
@@ -242,16 +230,11 @@ def test_the_rule_is_among_the_candidates() -> None:
         assert own in [one.config for one in kernel.candidates(shape, "bf16", "sm_90")]
 
 
-def _need_sm_90() -> None:
-    if (target := gpu_target()) != "sm_90":
-        pytest.skip(f"{target}: clusters are for sm_90")
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", NAMES)
 def test_ragged_rows_are_right_on_the_gpu(name: str, dtype: Any) -> None:
-    _need_sm_90()
+    need_hopper()
     kernel = load_kernel(name, launch=True).kernel
     wrong = {trial.id: judge(kernel, trial, "cuda") for trial in ragged_trials(name, dtype)}
     assert not {trial: reason for trial, reason in wrong.items() if reason}
@@ -260,7 +243,7 @@ def test_ragged_rows_are_right_on_the_gpu(name: str, dtype: Any) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.kernel}-{mutant.name}")
 def test_checker_rejects_a_wrong_twin_of_ragged_rows(mutant: Mutant, tmp_path: Path) -> None:
-    _need_sm_90()
+    need_hopper()
     if mutant.name in SAME_RESULTS:
         pytest.skip("its results are right: only a check of each access finds it")
     twin = load_twin(mutant, tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import subprocess
 import tempfile
@@ -9,7 +10,14 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 from ledger.kernel import AheadCuda
+
+needs_nvrtc = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("cuda", "torch", "triton")),
+    reason="cuda.bindings, torch and triton are not all installed",
+)
 
 # Bytes that a block may use on each architecture: CUDA C++ Programming Guide, table of compute capabilities.
 SHARED_LIMIT = {"sm_75": 64 << 10, "sm_80": 163 << 10, "sm_89": 99 << 10, "sm_90": 227 << 10, "sm_100": 227 << 10}

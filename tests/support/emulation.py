@@ -31,6 +31,26 @@ def compiler() -> str | None:
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler with std::barrier and _Float16")
 
 
+def made_on_a_cpu(
+    text: str, given: bytes, numbers: Sequence[float], folder: Path, flags: Sequence[str], *, limit_s: float
+) -> bytes | None:
+    """Return what a program writes for what it is given; None where it fails or takes longer than the limit.
+
+    text: of the program, whose arguments are a file of what is given, a file to write, and the numbers.
+    """
+    program, read, written = folder / "program", folder / "given", folder / "made"
+    (folder / "kernel.cpp").write_text(text, encoding="utf-8")
+    build = [str(compiler()), *COMMAND, *flags, f"-I{EMULATED}", str(folder / "kernel.cpp"), "-o", str(program)]
+    subprocess.run(build, check=True)
+    read.write_bytes(given)
+    command = [str(program), str(read), str(written), *map(str, numbers)]
+    try:
+        done = subprocess.run(command, timeout=limit_s, check=False, stdout=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        return None
+    return written.read_bytes() if done.returncode == 0 else None
+
+
 def product_error(
     kernel: Any,
     trial: Trial,
@@ -46,21 +66,13 @@ def product_error(
     text: of the program, whose arguments are the files of A, B and the bias, and of C, then M, N, K and the numbers.
     """
     m, n, k = (trial.shape[size] for size in "MNK")
-    program, given, made = folder / "program", folder / "given", folder / "made"
-    (folder / "kernel.cpp").write_text(text, encoding="utf-8")
-    build = [str(compiler()), *COMMAND, *flags, f"-I{EMULATED}", str(folder / "kernel.cpp"), "-o", str(program)]
-    subprocess.run(build, check=True)
     operands, exact = _of_one_byte(trial) if trial.dtype in ("fp8_e4m3", "int8") else _of_16_bits(kernel, trial)
-    given.write_bytes(operands)
-    command = [str(program), str(given), str(made), *map(str, (m, n, k, *numbers))]
-    try:
-        if subprocess.run(command, timeout=limit_s, check=False, stdout=subprocess.DEVNULL).returncode != 0:
-            return math.inf
-    except subprocess.TimeoutExpired:
+    made = made_on_a_cpu(text, operands, (m, n, k, *numbers), folder, flags, limit_s=limit_s)
+    if made is None:
         return math.inf
     if trial.dtype != "fp16":
         exact = exact * numbers[-1]
-    found = np.fromfile(made, np.float32 if trial.dtype == "int8" else np.float16).reshape(m, n).astype(float)
+    found = np.frombuffer(made, np.float32 if trial.dtype == "int8" else np.float16).reshape(m, n).astype(float)
     if not np.array_equal(np.isnan(found), np.isnan(exact)):
         return math.inf
     bound = kernel.tolerances[trial.dtype]

@@ -9,6 +9,7 @@ from ledger.records import Dtype
 
 from .checker import Trial
 from .kernels import Mutant
+from .rowwise import FAR_SCALES
 
 CONFIG: dict[str, Any] = {"variant": "cuda_ragged", "cluster": 8, "num_warps": 8, "pdl": 1}
 # Rows, columns, cluster and warps: rows that start anywhere, at even elements and at half vectors; threads and CTAs
@@ -18,7 +19,6 @@ _TRIALS = (
     (3, 1537, 16, 1), (1, 9, 4, 1), (4, 261, 2, 2), (2, 3590, 4, 1),
     (14, 68846, 8, 16), (130, 3001, 2, 4), (20, 24643, 4, 8), (9, 16370, 2, 8), (3, 100004, 16, 8),
 )  # fmt: skip
-_SCALES = {"rmsnorm": 2.0**-10, "layernorm": 2.0**-7, "softmax": 64.0}
 
 
 def ragged_trials(name: str, dtype: Dtype) -> tuple[Trial, ...]:
@@ -30,8 +30,7 @@ def ragged_trials(name: str, dtype: Dtype) -> tuple[Trial, ...]:
             for m, n, cluster, warps in _TRIALS
             if n % vector
         ),
-        # Elements beside which eps counts, or whose exponentials are far apart.
-        Trial({"M": 3, "N": 131}, dtype, {**CONFIG, "cluster": 2, "num_warps": 1}, _SCALES[name]),
+        Trial({"M": 3, "N": 131}, dtype, {**CONFIG, "cluster": 2, "num_warps": 1}, FAR_SCALES[name]),
     )
 
 

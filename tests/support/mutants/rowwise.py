@@ -91,6 +91,10 @@ def softmax_trials(dtype: str) -> tuple[Trial, ...]:
     return rows + _scaled_trials("softmax", dtype, 64.0)
 
 
+# Of elements beside which eps counts, or whose exponentials are far apart.
+FAR_SCALES = {"rmsnorm": 2.0**-10, "layernorm": 2.0**-7, "softmax": 64.0}
+
+
 def cluster_trials(kernel: str, dtype: str) -> tuple[Trial, ...]:
     """Return trials of the variant that keeps rows in a cluster's shared memory; rows are whole vectors of 16 bytes."""
     vector = 4 if dtype == "fp32" else 8
@@ -108,7 +112,7 @@ def cluster_trials(kernel: str, dtype: str) -> tuple[Trial, ...]:
         trial(2, 2048, 2, 1),
         trial(3, 4096, 16, 4),
         trial(40, 300, 2, 8),
-        trial(3, 131, 4, 2, {"rmsnorm": 2.0**-10, "layernorm": 2.0**-7, "softmax": 64.0}[kernel]),
+        trial(3, 131, 4, 2, FAR_SCALES[kernel]),
     )
 
 
