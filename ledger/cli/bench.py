@@ -57,9 +57,10 @@ def bench(
         found = _self_tested(name, shape, dtype, hardware, trials=self_test)
         _print(found, self_test_text(found), as_json=as_json)
         return
-    document = _timed(_loaded(kernel, hardware), shape, dtype, hardware, ceilings=ceilings, baselines=baseline)
+    files = _loaded(kernel, hardware)
+    document = _timed(files, shape, dtype, hardware, ceilings=ceilings, baselines=baseline, output=output)
     if output is not None:
-        _write(document, output)
+        say(f"wrote {output}")
     _print(document, render_markdown(document), as_json=as_json)
     if against is not None:
         _compare(document, earlier, fail_on_regress)
@@ -81,16 +82,22 @@ def _timed(
     *,
     ceilings: str | None,
     baselines: Sequence[str] | None,
+    output: FilePath | None,
 ) -> dict[str, Any]:
+    """Time the cells of each kernel. The file has the rows so far after each, so an interruption loses one."""
     from ledger.measure.bench import Bench
     from ledger.measure.bench import bench as run
 
     kind, only = parse_ceilings(ceilings), baseline_set(baselines, files)
-    parts = [
-        run(file, cells, hardware=hardware, ceilings=kind, only=only, on_progress=say)
-        for file in files
-        if (cells := cells_of(file.kernel, shapes, dtypes))
-    ]
+    parts: list[Bench] = []
+
+    def keep(part: Bench) -> None:
+        if output is not None:
+            _write(functools.reduce(Bench.joined, [*parts, part]).document(), output)
+
+    for file in files:
+        if cells := cells_of(file.kernel, shapes, dtypes):
+            parts.append(run(file, cells, hardware=hardware, ceilings=kind, only=only, on_progress=say, on_row=keep))
     return functools.reduce(Bench.joined, parts).document()
 
 
@@ -117,7 +124,6 @@ def _write(document: dict[str, Any], output: FilePath) -> None:
     from ledger.record_files import write_atomically
 
     write_atomically(output, (json.dumps(document, indent=1) + "\n").encode())
-    say(f"wrote {output}")
 
 
 def _compare(document: dict[str, Any], earlier: Any, limit: str | None) -> None:

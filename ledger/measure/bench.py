@@ -172,11 +172,12 @@ def bench(
     only: frozenset[str] | None = None,
     peers: Sequence[Peer] | None = None,
     on_progress: Callable[[str], None] = lambda _step: None,
+    on_row: Callable[[Bench], None] = lambda _so_far: None,
 ) -> Bench:
     """Return the bench of a kernel, one row a cell.
 
     only: names of baselines and peers to run, as rows name them (baseline_names); None runs all of them. peers: None
-    takes those known of the operation, on a GPU.
+    takes those known of the operation, on a GPU. on_row: gets the rows so far, after each.
     Raises: MachineError when this device is not the profile's or the kernel's result is wrong; InputError for a cell
     that the kernel does not offer.
     """
@@ -186,17 +187,18 @@ def bench(
     device = "cuda" if is_gpu(hardware.target) else "cpu"
     if peers is None:
         peers = peers_of(file.kernel.operation.name) if device == "cuda" else ()
-    rows = []
+    timed = Bench(facts.name, _conditions(facts, hardware, file, cases[0]), ())
     with threads_set(None):
         for case in cases:
             on_progress(f"{case.kernel} {shape_list(case)} {case.dtype}")
             contexts = contexts_on(device)
             lined = line_up(file.kernel, case, facts, device=device, only=only, contexts=contexts, peers=peers)
             interleave(lined.contestants, lined.parameters)
-            rows.append(_row(file.kernel, case, lined, hardware, ceilings))
+            timed = replace(timed, rows=(*timed.rows, _row(file.kernel, case, lined, hardware, ceilings)))
+            on_row(timed)
             del lined
             release(device)
-    return Bench(facts.name, _conditions(facts, hardware, file, cases[0]), tuple(rows))
+    return timed
 
 
 def _row(kernel: Kernel, case: Case, lined: LineUp, hardware: Hardware, ceilings: CeilingKind | None) -> Row:

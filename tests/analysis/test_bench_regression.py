@@ -103,7 +103,12 @@ def timed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     )
     monkeypatch.setattr(ledger.kernel_files, "load_kernel", lambda name, *_, **__: load_kernel(name))
     found = SimpleNamespace(document=lambda: copy.deepcopy(document))
-    monkeypatch.setattr(benches, "bench", lambda *_, **__: found)
+
+    def bench(*_, on_row, **__):
+        on_row(found)
+        return found
+
+    monkeypatch.setattr(benches, "bench", bench)
     return document
 
 
@@ -114,6 +119,18 @@ def run(*options: str):
 def test_bench_writes_json(timed, tmp_path: Path):
     done = run("-o", "b.json")
     assert done.exit_code == 0, done.output
+    assert json.loads((tmp_path / "b.json").read_text()) == timed
+
+
+def test_an_interrupted_bench_leaves_the_rows_it_has(timed, tmp_path: Path, monkeypatch):
+    complete = benches.bench
+
+    def interrupted(*given, **named):
+        complete(*given, **named)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(benches, "bench", interrupted)
+    assert run("-o", "b.json").exit_code != 0
     assert json.loads((tmp_path / "b.json").read_text()) == timed
 
 

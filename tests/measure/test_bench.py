@@ -37,6 +37,13 @@ def test_bench_gives_a_row_a_cell_with_the_best_baseline(monkeypatch):
     assert row["context"] == "loop" and row["contexts_us"] == {"loop": row["all_us"]}
 
 
+def test_bench_hands_on_the_rows_so_far_after_each(monkeypatch):
+    with_small_rotation(monkeypatch)
+    seen = []
+    found = bench(kernel_file(), [CELL, CELL], hardware=this_cpu(), only=frozenset(), on_row=seen.append)
+    assert [len(part.rows) for part in seen] == [1, 2] and seen[-1] == found
+
+
 def test_bench_renders_every_row_and_dashes_for_missing_baselines(monkeypatch):
     with_small_rotation(monkeypatch)
     found = bench(kernel_file(), [CELL], hardware=this_cpu(), only=frozenset({"torch_matmul"}))
