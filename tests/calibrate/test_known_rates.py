@@ -13,9 +13,7 @@ from ledger.roofline import TENSOR_PATH, base_units
 
 ROOT = Path(__file__).parents[2]
 # A time that beats a ceiling stands here with its reason, or a new calibration is due.
-NAMED: dict[tuple[str, str], str] = {
-    ("h200.json", "matmul_int8 {'K': 8192, 'M': 8192, 'N': 8192} int8 ours_us"): "another chip, 1% above the peak",
-}
+NAMED: dict[tuple[str, str], str] = {}
 # Columns that are no time of a call: bounds, intervals, and what a chain adds.
 NOT_TIMED = ("floor_us", "ours_low_us", "ours_high_us", "elementwise_us")
 
