@@ -69,5 +69,5 @@ def protocol_for(implementation: str) -> Protocol:
 
 
 def interleaved_protocol_for(implementation: str) -> Protocol:
-    """Return the protocol of contestants that are timed in turn, round by round."""
+    """Return the protocol of contestants that are timed in turns."""
     return COLD_CPU if implementation == "torch-cpu" else COLD_GRAPH

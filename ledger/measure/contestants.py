@@ -1,12 +1,13 @@
 """Prepares a kernel and its library baselines on the same cold inputs, and times them interleaved.
 
-Ours is compared with float64 first. One round of each contestant is taken, then the next round of each, so that a
-drift of the clock affects all of them alike. Imports torch, only when called.
+Ours is compared with float64 first. Contestants take turns of a few rounds, so that a drift of the clock affects all
+of them alike; each turn begins with rounds that do not count. Imports torch, only when called.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,10 @@ from ledger.records import Case, Correctness, DeviceFacts, Dtype
 
 OURS = "ours"
 Context = Literal["chain", "back-to-back", "idle", "loop"]
+# Rounds of a turn. A GPU's clock follows the power of the last tens of milliseconds: right after a contestant that
+# draws little, calls of some ms took up to 13% less, and 1% less after 25 ms of their own
+# (benchmarks/behind-h200.json).
+_TURN, _SETTLE_MS = 5, 25
 SEED = hashlib.sha256(b"ledger/bench/1").hexdigest()
 Cell = tuple[Mapping[str, int], Dtype]
 
@@ -239,21 +244,27 @@ def _rounds(launches: Sequence[Launch], context: Context) -> GraphRounds | Chain
 
 
 def interleave(contestants: Sequence[Contestant], parameters: Parameters) -> None:
-    """Take one round of each in turn until every interval is narrow enough, or the budget or the rounds end.
+    """Let each take turns of some rounds until every interval is narrow enough, or the budget or the rounds end.
 
     Single calls after idle vary more; their interval does not prolong the run.
     """
-    for one in contestants:
-        one.rounds.take(parameters.warmup_rounds)
+    settling = [_settling_rounds(one, one.rounds.take(parameters.warmup_rounds)[-1]) for one in contestants]
     narrowed = [one for one in contestants if one.context != "idle"]
     started = time.monotonic()
     budget_s = parameters.budget_ms * len({one.name for one in contestants}) / 1e3
     while True:
-        for one in contestants:
-            one.samples += one.rounds.take(1)
+        for one, before in zip(contestants, settling, strict=True):
+            one.samples += one.rounds.take(before + _TURN)[before:]
         done = len(contestants[0].samples)
-        if done < parameters.min_rounds or done % 5:
+        if done < parameters.min_rounds:
             continue
         wide = any(one.interval.half_width_ppm > parameters.ci_target_ppm for one in narrowed)
         if not wide or done >= parameters.max_rounds or time.monotonic() - started > budget_s:
             return
+
+
+def _settling_rounds(one: Contestant, call_ps: int) -> int:
+    """Return the rounds after which a contestant's clock is its own. One more, untimed, begins every take on a GPU."""
+    if one.context in ("idle", "loop"):
+        return 0
+    return max(math.ceil(_SETTLE_MS * 1e9 / (call_ps * one.rounds.calls)) - 1, 0)

@@ -1,0 +1,81 @@
+"""Lets contestants take turns on a simulated GPU whose clock follows the power of the last tens of milliseconds."""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import pytest
+
+from ledger.analysis.protocols import COLD_GRAPH
+from ledger.measure.contestants import Contestant, interleave
+from ledger.measure.timer import parameters_of
+
+MEMORY_MS = 25
+
+
+@dataclass
+class Gpu:
+    """Hold the power of each of the last milliseconds, 1 of a kernel that draws all."""
+
+    drawn: deque[float] = field(default_factory=lambda: deque([1.0] * MEMORY_MS, maxlen=MEMORY_MS))
+
+    def run(self, ms: float, power: float) -> int:
+        """Run a kernel of so many milliseconds at full power and return its picoseconds; it gains up to 13%."""
+        spent = 0.0
+        left = ms
+        while left > 0:
+            speed = 1 / (1 - 0.13 * (1 - sum(self.drawn) / MEMORY_MS))
+            step = min(1.0, left / speed)
+            self.drawn.append(power)
+            spent, left = spent + step, left - speed * step
+        return round(spent * 1e9)
+
+
+@dataclass
+class Rounds:
+    """Run a kernel as a graph of one call: one replay that is not timed, then those that are."""
+
+    gpu: Gpu
+    ms: float
+    power: float
+    calls: int = 1
+
+    def take(self, count: int) -> list[int]:
+        self.gpu.run(self.ms, self.power)
+        return [self.gpu.run(self.ms, self.power) for _ in range(count)]
+
+
+def medians(order: str) -> dict[str, float]:
+    """Return the milliseconds of a and b, which are alike, and of a slow c that draws little, in an order."""
+    gpu, kernels = Gpu(), {"a": (4.0, 1.0), "b": (4.0, 1.0), "c": (16.0, 0.2)}
+    contestants = [Contestant(name, Rounds(gpu, *kernels[name]), True, "back-to-back") for name in order]
+    interleave(contestants, parameters_of(COLD_GRAPH))
+    return {one.name: one.interval.median / 1e9 for one in contestants}
+
+
+@pytest.mark.parametrize("order", ["abc", "cab", "cba"])
+def test_two_equal_kernels_are_level_whoever_ran_before(order):
+    found = medians(order)
+    assert found["a"] / found["b"] == pytest.approx(1, abs=0.01)
+    assert found["a"] == pytest.approx(4, rel=0.01)
+
+
+def test_the_clock_of_the_simulation_favours_whoever_follows_a_slow_kernel():
+    gpu = Gpu()
+    cool, hot = Rounds(gpu, 16.0, 0.2), Rounds(gpu, 4.0, 1.0)
+    cool.take(5)
+    assert hot.take(1)[0] < 0.96 * hot.take(8)[-1]
+
+
+def test_calls_after_idle_count_from_the_first():
+    taken = []
+
+    @dataclass
+    class Idle:
+        calls: int = 1
+
+        def take(self, count: int) -> list[int]:
+            taken.append(count)
+            return [1_000_000] * count
+
+    interleave([Contestant("a", Idle(), True, "idle")], parameters_of(COLD_GRAPH))  # type: ignore[arg-type]
+    assert set(taken) == {5} and sum(taken[1:]) >= 25
