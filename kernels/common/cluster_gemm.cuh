@@ -18,17 +18,11 @@
 //   INT8: 8-bit integers, summed in 32 bits, with fp32 results, which lanes store: c is its address. With SWAPPED only.
 //   DIRECT: rows of C are no multiple of 16 bytes, which the TMA cannot store: c is its address, and lanes store it.
 #pragma once
-#include "hopper.cuh"
+#include "products.cuh"
 #include "wgmma.h"
 
 #ifndef STORES_IN_RING
 #define STORES_IN_RING 0
-#endif
-#ifndef FP8
-#define FP8 0
-#endif
-#ifndef INT8
-#define INT8 0
 #endif
 #ifndef AWAITS_A
 #define AWAITS_A 0
@@ -48,21 +42,15 @@
 #endif
 #if INT8
 #define RESULT float* c
-using Sum = int;
 #else
 #if DIRECT
 #define RESULT u16* c
 #else
 #define RESULT const __grid_constant__ TensorMap c_map
 #endif
-using Sum = float;
 #endif
 
-constexpr bool B_ROWS = FP8 || INT8;                     // b is (n_cols, n_inner), of one byte an element
-constexpr int BLOCK_K = B_ROWS ? 128 : 64, CHUNKS = 4, BOXES = BLOCK_N / 64;
-constexpr int GROUPS = (SWAPPED ? BLOCK_N : BLOCK_M) / 64;    // warpgroups that multiply
-constexpr int ACC = (SWAPPED ? BLOCK_M : BLOCK_N) / 2;   // accumulators of a thread
-constexpr int CONSUMERS = 4 * GROUPS, LOADER = CONSUMERS;     // warps
+constexpr int BOXES = BLOCK_N / 64, LOADER = CONSUMERS;
 constexpr int THREADS = 32 * CONSUMERS;                  // of the warps that multiply
 // Registers of a thread: at launch, then of the warps that load, and the rest of the same sum of those that multiply.
 constexpr int AT_LAUNCH = 65536 / (THREADS + 128) / 8 * 8, LOADING = GROUPS == 2 ? 40 : GROUPS == 3 ? 32 : 24;

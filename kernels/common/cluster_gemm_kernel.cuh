@@ -141,9 +141,6 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
 #endif
             Sum acc[ACC];
 #if FP8
-            float sums[ACC];
-#pragma unroll
-            for (int i = 0; i < ACC; ++i) acc[i] = 0.f;
             // Begins to multiply a step and returns the barrier at which its stage is released.
             auto multiply = [&](float (&to)[ACC]) {
                 // The same in all lanes, which the compiler does not see: descriptors belong in uniform registers.
@@ -160,48 +157,13 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
                 if (++s == STAGES) { s = 0; phase ^= 1; }
                 return used;
             };
-            // Sums of 128 products stay in wgmma, which keeps fewer bits than fp32, and are added here.
-            auto add = [&](float (&of)[ACC], u32 used) {
-                pin(of);
-                if (lane < ROWS + COLS - 1) release(used, loader);
+            auto free_stage = [&](u32 used) { if (lane < ROWS + COLS - 1) release(used, loader); };
+            const int left = walk.last - walk.first;
 #pragma unroll
-                for (int i = 0; i < ACC; ++i) acc[i] += of[i];
-            };
-            int left = walk.last - walk.first;
-            // Where registers hold the sums of two steps beside those of the tile the next step is multiplied meanwhile,
-            // elsewhere other warpgroups multiply. One step alone leaves the first part of SPLIT without any.
+            for (int i = 0; i < ACC; ++i) acc[i] = 0.f;
             constexpr bool two_steps = 3 * ACC + 24 <= (GROUPS == 1 ? 255 : MULTIPLYING);
-            if constexpr (!two_steps) {
-#pragma unroll 1
-                for (; left > 0; --left) {
-                    const u32 used = multiply(sums);
-                    wait_products<0>();
-                    add(sums, used);
-                }
-            } else if (SPLIT == 1 || left > 0) {
-                float next_sums[ACC];
-                u32 used = multiply(sums), next_used;
-#pragma unroll 1
-                for (; left > 2; left -= 2) {
-                    next_used = multiply(next_sums);
-                    wait_products<1>();
-                    add(sums, used);
-                    used = multiply(sums);
-                    wait_products<1>();
-                    add(next_sums, next_used);
-                }
-                // ptxas lets no product overlap if one is in flight where branches meet.
-                if (left == 2) {
-                    next_used = multiply(next_sums);
-                    wait_products<1>();
-                    add(sums, used);
-                    wait_products<0>();
-                    add(next_sums, next_used);
-                } else {
-                    wait_products<0>();
-                    add(sums, used);
-                }
-            }
+            // One step alone leaves the first part of SPLIT without any.
+            if (!two_steps || SPLIT == 1 || left > 0) multiply_promoted<two_steps>(acc, left, multiply, free_stage);
 #else
             int before = 0;
             if (SPLIT > 1) {

@@ -27,7 +27,7 @@ Argument = Any
 """A torch tensor (its address is passed), an int (32 bits), a float (32 bits) or a tensor map."""
 
 
-SHARED_HEADERS = ("hopper.cuh", "cluster_gemm.cuh", "cluster_gemm_kernel.cuh")
+SHARED_HEADERS = ("hopper.cuh", "products.cuh", "cluster_gemm.cuh", "cluster_gemm_kernel.cuh")
 """The headers beside this module. Named by literals, so that a seal covers them."""
 
 

@@ -9,30 +9,19 @@
 // its columns, or with SWAPPED 64 of its columns by all of its rows (swap-AB); the other side is a multiple of 8.
 // STAGES: of the ring in shared memory. The last tiles begin early rather than end outside of the matrix.
 // PROMOTED: with FP8, sums of 128 products are added in fp32; without, they stay in wgmma, which keeps fewer bits.
-#include "hopper.cuh"
+#include "products.cuh"
 #include "wgmma.h"
 
-#ifndef FP8
-#define FP8 0
-#endif
-#ifndef INT8
-#define INT8 0
-#endif
 #ifndef PROMOTED
 #define PROMOTED 0
 #endif
 #if INT8
-using Sum = int;
 using Pair = int2;
 #else
-using Sum = float;
 using Pair = float2;
 #endif
 
-constexpr bool B_ROWS = FP8 || INT8;
-constexpr int GROUPS = (SWAPPED ? BLOCK_N : BLOCK_M) / 64, ACC = (SWAPPED ? BLOCK_M : BLOCK_N) / 2;
-constexpr int CONSUMERS = 4 * GROUPS, THREADS = 32 * CONSUMERS + 32;
-constexpr int BLOCK_K = B_ROWS ? 128 : 64, CHUNKS = 4, BOXES = B_ROWS ? 1 : (BLOCK_N + 63) / 64;
+constexpr int THREADS = 32 * CONSUMERS + 32, BOXES = B_ROWS ? 1 : (BLOCK_N + 63) / 64;
 constexpr u32 A_BYTES = BLOCK_M * 128, B_BYTES = B_ROWS ? BLOCK_N * 128 : BOXES * 8192, STAGE_BYTES = A_BYTES + B_BYTES;
 constexpr u64 B_MAJOR = B_ROWS ? K_MAJOR : MN_MAJOR;
 constexpr u32 B_CHUNK = B_ROWS ? 32 : 2048;
@@ -99,55 +88,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_split_k(
             commit_products();
         };
 #if PROMOTED
-        UNROLL for (int i = 0; i < ACC; ++i) acc[i] = 0.f;
-        // The barrier at which the stage of a step is released, and the next stage.
-        auto turn = [&] {
+        auto step = [&](float (&to)[ACC]) {
+            multiply(to, false);
             const u32 used = empty(s);
             if (++s == STAGES) { s = 0; phase ^= 1; }
             return used;
         };
-        auto add = [&](float (&of)[ACC], u32 used) {
-            pin(of);
-            if (lane == 0) arrive(used);
-            UNROLL for (int i = 0; i < ACC; ++i) acc[i] += of[i];
-        };
-        float sums[ACC];
-        int left = last - first;
-        // Where registers hold the sums of two steps beside those of the tile the next step is multiplied meanwhile,
-        // elsewhere other warpgroups multiply.
-        if constexpr (3 * ACC + 24 > REGISTERS) {
-            NO_UNROLL for (; left > 0; --left) {
-                multiply(sums, false);
-                wait_products<0>();
-                add(sums, turn());
-            }
-        } else {
-            float next_sums[ACC];
-            multiply(sums, false);
-            u32 used = turn(), next_used;
-            NO_UNROLL for (; left > 2; left -= 2) {
-                multiply(next_sums, false);
-                next_used = turn();
-                wait_products<1>();
-                add(sums, used);
-                multiply(sums, false);
-                used = turn();
-                wait_products<1>();
-                add(next_sums, next_used);
-            }
-            // ptxas lets no product overlap if one is in flight where branches meet.
-            if (left == 2) {
-                multiply(next_sums, false);
-                next_used = turn();
-                wait_products<1>();
-                add(sums, used);
-                wait_products<0>();
-                add(next_sums, next_used);
-            } else {
-                wait_products<0>();
-                add(sums, used);
-            }
-        }
+        auto release = [&](u32 used) { if (lane == 0) arrive(used); };
+        UNROLL for (int i = 0; i < ACC; ++i) acc[i] = 0.f;
+        multiply_promoted<3 * ACC + 24 <= REGISTERS>(acc, last - first, step, release);
 #else
         int before = 0;
         NO_UNROLL for (int i = first; i < last; ++i) {

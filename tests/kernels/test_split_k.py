@@ -48,7 +48,7 @@ def _variant(kernel: Any) -> SplitK:
 
 def _for_cpu(product: Any, add: Any) -> str:
     """Return the text of both launches, and of the program, with what no CPU has replaced."""
-    text = product.text
+    text = product.text.replace('#include "products.cuh"', dict(product.headers)["products.cuh"])
     for what, instead in REPLACED.items():
         text, count = re.subn(what, instead, text)
         assert count == 1, f"{what}: found {count} times; expected once"
@@ -58,7 +58,7 @@ def _for_cpu(product: Any, add: Any) -> str:
         *macros[0], "namespace product {", text, "}", "constexpr int PRODUCT_THREADS = product::THREADS;",
         "#undef BF16", *macros[1], "namespace sum {", add.text, "}", "",
     ]  # fmt: skip
-    whole = re.sub(r'#include "(hopper.cuh|wgmma.h)"', "", "\n".join(parts)).replace("__grid_constant__", "")
+    whole = re.sub(r'#pragma once|#include "(hopper.cuh|wgmma.h)"|__grid_constant__', "", "\n".join(parts))
     assert "asm" not in whole
     kind = "".join(f"#define {name} 1\n" for name in ("FP8", "INT8") if (name, "1") in product.defines)
     return kind + HEADER + whole.replace('extern "C" __global__', "static") + '#include "split_k.h"\n'

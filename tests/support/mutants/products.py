@@ -220,9 +220,10 @@ MUTANTS: tuple[Mutant, ...] = (
 _BIAS_CUDA, _FP8_CUDA = "matmul_bias_relu/cluster.cu", "matmul_fp8/cluster.cu"
 _INT8_CUDA = "matmul_int8/cluster.cu"
 _GEMM, _GEMM_KERNEL = "common/cluster_gemm.cuh", "common/cluster_gemm_kernel.cuh"
+_PRODUCTS = "common/products.cuh"
 # Of the loop over fp8 steps: the last one where their number is odd, where it ends, the result.
-_ODD_STEP = "} else {\n                    wait_products<0>();\n                    "
-_LOOP_ENDS = "\n                }\n                // ptxas"
+_ODD_STEP = "} else {\n            wait_products<0>();\n            "
+_LOOP_ENDS = "\n        }\n        // ptxas"
 _FIRST_PAIR = "{}(acc[k], acc[k + 1]), PACKED(acc[k + 2], acc[k + 3]),\n                        PACKED(acc[l]"
 PIPELINED_MUTANTS: tuple[Mutant, ...] = (
     Mutant("matmul_bias_relu", "pipelined_dropped_bias", "added = loaded.to(gl.float32)[None, :]",
@@ -246,10 +247,10 @@ PIPELINED_MUTANTS: tuple[Mutant, ...] = (
     Mutant("matmul_fp8", "cluster_unscaled_epilogue", "DEVICE u32 packed_scaled(float lo, float hi, float scale) {",
            "DEVICE u32 packed_scaled(float lo, float hi, float scale) {\n    scale = 1.f;", _FP8_CUDA),
     Mutant("matmul_fp8", "cluster_lost_odd_step", _ODD_STEP + "add(sums, used);",
-           _ODD_STEP + "if (lane < ROWS + COLS - 1) release(used, loader);", _GEMM_KERNEL),
-    Mutant("matmul_fp8", "cluster_sums_not_promoted", "acc[i] += of[i];", "acc[i] = of[i];", _GEMM_KERNEL),
+           _ODD_STEP + "release(used);", _PRODUCTS),
+    Mutant("matmul_fp8", "cluster_sums_not_promoted", "acc[i] += of[i];", "acc[i] = of[i];", _PRODUCTS),
     Mutant("matmul_fp8", "cluster_adds_the_step_before", f"add(next_sums, next_used);{_LOOP_ENDS}",
-           f"add(sums, next_used);{_LOOP_ENDS}", _GEMM_KERNEL),
+           f"add(sums, next_used);{_LOOP_ENDS}", _PRODUCTS),
     Mutant("matmul_fp8", "cluster_changed_over_unscaled", _FIRST_PAIR.format("PACKED"), _FIRST_PAIR.format("packed"),
            _GEMM_KERNEL),
     *(
