@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from ledger.records import Hardware
 
 
+_INTERRUPTED = 130
+
+
 def bench(
     kernel: Annotated[list[str] | None, typer.Argument(help="Kernels to time (default: all).")] = None,
     shape: Annotated[list[str] | None, typer.Option(help="Shape, as B=8,H=4096,O=4096; may be repeated.")] = None,
@@ -58,8 +61,18 @@ def bench(
         _print(found, self_test_text(found), as_json=as_json)
         return
     files = _loaded(kernel, hardware)
-    document = _timed(files, shape, dtype, hardware, ceilings=ceilings, baselines=baseline, output=output)
-    if output is not None:
+    # What an earlier run wrote stays until this one has ended.
+    partial = None if output is None else output.with_name(f"{output.name}.partial")
+    try:
+        document = _timed(files, shape, dtype, hardware, ceilings=ceilings, baselines=baseline, partial=partial)
+    except KeyboardInterrupt:
+        if partial is None or not partial.exists():
+            raise
+        say(f"interrupted; {partial} has the rows so far; the same command begins anew")
+        raise typer.Exit(_INTERRUPTED) from None
+    if output is not None and partial is not None:
+        _write(document, output)
+        partial.unlink(missing_ok=True)
         say(f"wrote {output}")
     _print(document, render_markdown(document), as_json=as_json)
     if against is not None:
@@ -82,9 +95,9 @@ def _timed(
     *,
     ceilings: str | None,
     baselines: Sequence[str] | None,
-    output: FilePath | None,
+    partial: FilePath | None,
 ) -> dict[str, Any]:
-    """Time the cells of each kernel. The file has the rows so far after each, so an interruption loses one."""
+    """Time the cells of each kernel. After each row the file `partial` has those so far."""
     from ledger.measure.bench import Bench
     from ledger.measure.bench import bench as run
 
@@ -92,8 +105,8 @@ def _timed(
     parts: list[Bench] = []
 
     def keep(part: Bench) -> None:
-        if output is not None:
-            _write(functools.reduce(Bench.joined, [*parts, part]).document(), output)
+        if partial is not None:
+            _write(functools.reduce(Bench.joined, [*parts, part]).document(), partial)
 
     for file in files:
         if cells := cells_of(file.kernel, shapes, dtypes):

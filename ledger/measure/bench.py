@@ -126,7 +126,10 @@ class Conditions:
             "driver": self.driver,
             "kernel_sha256": dict(self.kernel_sha256),
             "contexts": CONTEXTS if self.threads is None else None,
-            "order": "contestants take turns in one run on the same input sets; on a GPU 25 ms of a turn pass untimed",
+            "order": (
+                "contestants take turns in one run on the same input sets; in a chain and back to back 25 ms of each turn "
+                "are not timed"
+            ),
             "inputs": f"cold: rotation over input sets that exceed the last cache, as {self.protocol}",
             "outputs": (
                 "cold: one result for each input set; a baseline that returns its own keeps it until its next call"

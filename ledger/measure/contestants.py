@@ -30,8 +30,8 @@ from ledger.records import Case, Correctness, DeviceFacts, Dtype
 OURS = "ours"
 Context = Literal["chain", "back-to-back", "idle", "loop"]
 # Rounds of a turn. A GPU's clock follows the power of the last tens of milliseconds: right after a contestant that
-# draws little, calls of some ms took up to 13% less, and 1% less after 25 ms of their own
-# (benchmarks/behind-h200.json).
+# draws little, calls of some ms took up to 13% less than after their own (benchmarks/behind-h200.json). Rounds take a
+# millisecond and more, so that no more than _SETTLE_MS of them settle.
 _TURN, _SETTLE_MS = 5, 25
 SEED = hashlib.sha256(b"ledger/bench/1").hexdigest()
 Cell = tuple[Mapping[str, int], Dtype]
@@ -246,14 +246,16 @@ def _rounds(launches: Sequence[Launch], context: Context) -> GraphRounds | Chain
 def interleave(contestants: Sequence[Contestant], parameters: Parameters) -> None:
     """Let each take turns of some rounds until every interval is narrow enough, or the budget or the rounds end.
 
-    Single calls after idle vary more; their interval does not prolong the run.
+    Turns go through the contestants and back, so that a drift favours neither end. Single calls after idle vary more;
+    their interval does not prolong the run.
     """
-    settling = [_settling_rounds(one, one.rounds.take(parameters.warmup_rounds)[-1]) for one in contestants]
+    settling = [_settling_rounds(one, median_high(one.rounds.take(parameters.warmup_rounds))) for one in contestants]
+    turns = list(zip(contestants, settling, strict=True))
     narrowed = [one for one in contestants if one.context != "idle"]
     started = time.monotonic()
     budget_s = parameters.budget_ms * len({one.name for one in contestants}) / 1e3
     while True:
-        for one, before in zip(contestants, settling, strict=True):
+        for one, before in (*turns, *reversed(turns)):
             one.samples += one.rounds.take(before + _TURN)[before:]
         done = len(contestants[0].samples)
         if done < parameters.min_rounds:
@@ -267,4 +269,4 @@ def _settling_rounds(one: Contestant, call_ps: int) -> int:
     """Return the rounds after which a contestant's clock is its own. One more, untimed, begins every take on a GPU."""
     if one.context in ("idle", "loop"):
         return 0
-    return max(math.ceil(_SETTLE_MS * 1e9 / (call_ps * one.rounds.calls)) - 1, 0)
+    return min(max(math.ceil(_SETTLE_MS * 1e9 / (call_ps * one.rounds.calls)) - 1, 0), _SETTLE_MS)

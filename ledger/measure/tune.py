@@ -196,7 +196,7 @@ class _Run:
         self.tolerance = kernel.tolerances[case.dtype]
         self.parameters = parameters_of(interleaved_protocol_for(case.implementation))
         # A short first timing; only the fastest are timed by the whole protocol.
-        self.quick = replace(self.parameters, min_rounds=5, max_rounds=15, budget_ms=100)
+        self.quick = replace(self.parameters, min_rounds=10, max_rounds=20, budget_ms=100)
         self.sets = cold_sets(kernel, case, facts, self.parameters, device="cuda")
         self.reference = kernel.reference(self.sets[0].inputs)
 

@@ -25,7 +25,7 @@ def render_markdown(document: Mapping[str, Any]) -> str:
 
     Ours is in bold where no baseline and no peer is faster.
     """
-    lines = [f"# Bench: {document['device']}", "", "Microseconds a call, median of interleaved rounds.", ""]
+    lines = [f"# Bench: {document['device']}", "", "Microseconds a call, median of rounds.", ""]
     lines += condition_lines(document["conditions"])
     contexts = [name for name in _OTHER_CONTEXTS if any(name in row.get("contexts_us", {}) for row in document["rows"])]
     titles = " | ".join(title for title, _ in _COLUMNS)

@@ -122,16 +122,22 @@ def test_bench_writes_json(timed, tmp_path: Path):
     assert json.loads((tmp_path / "b.json").read_text()) == timed
 
 
-def test_an_interrupted_bench_leaves_the_rows_it_has(timed, tmp_path: Path, monkeypatch):
+def test_an_interrupted_bench_leaves_its_rows_and_the_earlier_file(timed, tmp_path: Path, monkeypatch):
     complete = benches.bench
 
     def interrupted(*given, **named):
         complete(*given, **named)
         raise KeyboardInterrupt
 
+    (tmp_path / "b.json").write_text("{}")
     monkeypatch.setattr(benches, "bench", interrupted)
-    assert run("-o", "b.json").exit_code != 0
-    assert json.loads((tmp_path / "b.json").read_text()) == timed
+    done = run("-o", "b.json")
+    assert done.exit_code == 130 and "b.json.partial has the rows so far" in done.output
+    assert json.loads((tmp_path / "b.json.partial").read_text()) == timed
+    assert (tmp_path / "b.json").read_text() == "{}"
+    monkeypatch.setattr(benches, "bench", complete)
+    run("-o", "b.json")
+    assert json.loads((tmp_path / "b.json").read_text()) == timed and not (tmp_path / "b.json.partial").exists()
 
 
 def test_bench_json_is_one_document(timed):

@@ -1,7 +1,7 @@
 """Lets contestants take turns on a simulated GPU whose clock follows the power of the last tens of milliseconds."""
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -59,6 +59,22 @@ def test_two_equal_kernels_are_level_whoever_ran_before(order):
     assert found["a"] == pytest.approx(4, rel=0.01)
 
 
+def test_a_steady_drift_favours_neither_the_first_nor_the_last():
+    spent = [1_000_000_000]
+
+    class Drifting:
+        calls = 1
+
+        def take(self, count: int) -> list[int]:
+            spent.extend(spent[-1] + 1_000_000 for _ in range(count))
+            return spent[-count:]
+
+    contestants = [Contestant(name, Drifting(), True, "back-to-back") for name in "abcdefg"]  # type: ignore[arg-type]
+    interleave(contestants, replace(parameters_of(COLD_GRAPH), min_rounds=10, max_rounds=20))
+    found = [one.interval.median for one in contestants]
+    assert max(found) / min(found) < 1.01
+
+
 def test_the_clock_of_the_simulation_favours_whoever_follows_a_slow_kernel():
     gpu = Gpu()
     cool, hot = Rounds(gpu, 16.0, 0.2), Rounds(gpu, 4.0, 1.0)
@@ -79,3 +95,18 @@ def test_calls_after_idle_count_from_the_first():
 
     interleave([Contestant("a", Idle(), True, "idle")], parameters_of(COLD_GRAPH))  # type: ignore[arg-type]
     assert set(taken) == {5} and sum(taken[1:]) >= 25
+
+
+def test_a_warm_up_that_seems_to_take_no_time_does_not_prolong_a_turn():
+    taken = []
+
+    @dataclass
+    class Chain:
+        calls: int = 800
+
+        def take(self, count: int) -> list[int]:
+            taken.append(count)
+            return [1] * count
+
+    interleave([Contestant("a", Chain(), True, "chain")], parameters_of(COLD_GRAPH))  # type: ignore[arg-type]
+    assert max(taken) == 30

@@ -102,7 +102,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _PRODUCTS("split_k_promoted_odd_step_lost", _ODD_STEP + "add(sums, used);", _ODD_STEP + "release(used);"),
     _PRODUCTS("split_k_promoted_step_before_again", f"add(next_sums, next_used);{_LOOP_ENDS}",
               f"add(sums, next_used);{_LOOP_ENDS}"),
-    _FP8("split_k_promoted_sums_twice", "multiply(to, false);", "multiply(to, true);"),
+    _FP8("split_k_promoted_sums_twice", "multiply(to, false);", "multiply(to, s + phase > 0);"),
     _FP8("split_k_rows_of_b_of_the_first_tile", "load(b, &b_map, i * BLOCK_K, col, full(s))",
          "load(b, &b_map, i * BLOCK_K, 0, full(s))"),
     _FP8("split_k_chunks_of_b_apart", "B_CHUNK = B_ROWS ? 32 : 2048", "B_CHUNK = B_ROWS ? 16 : 2048"),
