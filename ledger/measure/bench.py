@@ -127,8 +127,8 @@ class Conditions:
             "kernel_sha256": dict(self.kernel_sha256),
             "contexts": CONTEXTS if self.threads is None else None,
             "order": (
-                "contestants take turns in one run on the same input sets; in a chain and back to back 25 ms of each turn "
-                "are not timed"
+                "contestants take turns in one run on the same input sets; in a chain and back to back 25 ms of each "
+                "turn are not timed"
             ),
             "inputs": f"cold: rotation over input sets that exceed the last cache, as {self.protocol}",
             "outputs": (
