@@ -11,7 +11,8 @@
     ├── MachineError      this machine cannot do it (no GPU, no torch, no ncu, ...)
     ├── EvidenceRefused   evidence that contradicts itself, its seal or its history
     ├── SubjectRefused    a callable that interferes with its own measurement
-    └── ThresholdMissed   a threshold of the user was missed
+    ├── ThresholdMissed   a threshold of the user was missed
+    └── Interrupted       the user ended a command that does not go on where it stopped
 
 Only the command line maps them to exit codes. A message names the object first, then what it got and what was
 expected, then the remedy.
@@ -82,6 +83,10 @@ class BudgetExceeded(LedgerError):
 
 class ThresholdMissed(LedgerError):
     """Report a result that missed a threshold of the user."""
+
+
+class Interrupted(LedgerError):
+    """Report that the user ended a command that does not go on where it stopped: the message says what is kept."""
 
 
 def shortened(text: str, limit: int) -> str:

@@ -140,6 +140,11 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
             if (warp == 0) BEFORE_TILE(col, lane);
 #endif
             Sum acc[ACC];
+            // Sums of fp8 are added to them, and one step alone leaves the first part of SPLIT without any.
+            if (FP8 || SPLIT > 1) {
+#pragma unroll
+                for (int i = 0; i < ACC; ++i) acc[i] = 0;
+            }
 #if FP8
             // Begins to multiply a step and returns the barrier at which its stage is released.
             auto multiply = [&](float (&to)[ACC]) {
@@ -159,18 +164,10 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
             };
             auto free_stage = [&](u32 used) { if (lane < ROWS + COLS - 1) release(used, loader); };
             const int left = walk.last - walk.first;
-#pragma unroll
-            for (int i = 0; i < ACC; ++i) acc[i] = 0.f;
             constexpr bool two_steps = 3 * ACC + 24 <= (GROUPS == 1 ? 255 : MULTIPLYING);
-            // One step alone leaves the first part of SPLIT without any.
             if (!two_steps || SPLIT == 1 || left > 0) multiply_promoted<two_steps>(acc, left, multiply, free_stage);
 #else
             int before = 0;
-            if (SPLIT > 1) {
-                // One step alone leaves the first part without any.
-#pragma unroll
-                for (int i = 0; i < ACC; ++i) acc[i] = 0;
-            }
 #pragma unroll 1
             for (int i = walk.first; i < walk.last; ++i) {
                 // The same in all lanes, which the compiler does not see: descriptors belong in uniform registers.

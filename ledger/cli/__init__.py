@@ -12,7 +12,7 @@ import os
 import sys
 from typing import NoReturn
 
-from ledger.errors import EvidenceRefused, LedgerError, ThresholdMissed
+from ledger.errors import EvidenceRefused, Interrupted, LedgerError, ThresholdMissed
 
 _INTERRUPTED = 130
 _READER_LEFT = 141
@@ -23,6 +23,8 @@ def exit_code(error: LedgerError) -> int:
     """Return the exit code of a failure."""
     if isinstance(error, ThresholdMissed):
         return 1
+    if isinstance(error, Interrupted):
+        return _INTERRUPTED
     return 3 if isinstance(error, EvidenceRefused) else 2
 
 

@@ -12,16 +12,13 @@ from ledger.cli.cells import baseline_set, cells_of, check_cells
 from ledger.cli.open_ledger import find_root
 from ledger.cli.options import DeviceOption, JsonOption, parse_ceilings
 from ledger.cli.output import emit, out, say
-from ledger.errors import InputError
+from ledger.errors import InputError, Interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ledger.kernel_files import KernelFile
     from ledger.records import Hardware
-
-
-_INTERRUPTED = 130
 
 
 def bench(
@@ -68,11 +65,9 @@ def bench(
     except KeyboardInterrupt:
         if partial is None or not partial.exists():
             raise
-        say(f"interrupted; {partial} has the rows so far; the same command begins anew")
-        raise typer.Exit(_INTERRUPTED) from None
+        raise Interrupted(f"interrupted; {partial} has the rows so far: the same command begins anew") from None
     if output is not None and partial is not None:
-        _write(document, output)
-        partial.unlink(missing_ok=True)
+        partial.replace(output)
         say(f"wrote {output}")
     _print(document, render_markdown(document), as_json=as_json)
     if against is not None:

@@ -1,9 +1,9 @@
 """Times the candidate launch configurations of a kernel and logs each. Imports torch, only when called.
 
 Each candidate is compared with float64 first; one that is wrong or cannot be launched is logged and never timed. The
-others are timed in small groups, in turns on the same cold input sets. Every group contains the
-kernel's own configuration, and a candidate's time is reported as a multiple of it: a clock that drifts between two
-groups favours no candidate. At the end the fastest are timed again, because the best of many is partly noise.
+others are timed in small groups, in turns on the same cold input sets. Every group contains the kernel's own
+configuration, and a candidate's time is reported as a multiple of it: a clock that drifts between two groups favours no
+candidate. At the end the fastest are timed again, because the best of many is partly noise.
 """
 
 from __future__ import annotations

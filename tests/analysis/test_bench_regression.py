@@ -132,7 +132,7 @@ def test_an_interrupted_bench_leaves_its_rows_and_the_earlier_file(timed, tmp_pa
     (tmp_path / "b.json").write_text("{}")
     monkeypatch.setattr(benches, "bench", interrupted)
     done = run("-o", "b.json")
-    assert done.exit_code == 130 and "b.json.partial has the rows so far" in done.output
+    assert _code(done) == 130 and "b.json.partial has the rows so far" in str(done.exception)
     assert json.loads((tmp_path / "b.json.partial").read_text()) == timed
     assert (tmp_path / "b.json").read_text() == "{}"
     monkeypatch.setattr(benches, "bench", complete)

@@ -82,31 +82,26 @@ def test_the_clock_of_the_simulation_favours_whoever_follows_a_slow_kernel():
     assert hot.take(1)[0] < 0.96 * hot.take(8)[-1]
 
 
+@dataclass
+class Counting:
+    """Note how many rounds each take asks for; all take as long."""
+
+    call_ps: int
+    calls: int
+    taken: list[int] = field(default_factory=list)
+
+    def take(self, count: int) -> list[int]:
+        self.taken.append(count)
+        return [self.call_ps] * count
+
+
 def test_calls_after_idle_count_from_the_first():
-    taken = []
-
-    @dataclass
-    class Idle:
-        calls: int = 1
-
-        def take(self, count: int) -> list[int]:
-            taken.append(count)
-            return [1_000_000] * count
-
-    interleave([Contestant("a", Idle(), True, "idle")], parameters_of(COLD_GRAPH))  # type: ignore[arg-type]
-    assert set(taken) == {5} and sum(taken[1:]) >= 25
+    rounds = Counting(1_000_000, calls=1)
+    interleave([Contestant("a", rounds, True, "idle")], parameters_of(COLD_GRAPH))  # type: ignore[arg-type]
+    assert set(rounds.taken) == {5} and sum(rounds.taken[1:]) >= 25
 
 
 def test_a_warm_up_that_seems_to_take_no_time_does_not_prolong_a_turn():
-    taken = []
-
-    @dataclass
-    class Chain:
-        calls: int = 800
-
-        def take(self, count: int) -> list[int]:
-            taken.append(count)
-            return [1] * count
-
-    interleave([Contestant("a", Chain(), True, "chain")], parameters_of(COLD_GRAPH))  # type: ignore[arg-type]
-    assert max(taken) == 30
+    rounds = Counting(1, calls=800)
+    interleave([Contestant("a", rounds, True, "chain")], parameters_of(COLD_GRAPH))  # type: ignore[arg-type]
+    assert max(rounds.taken) == 30

@@ -27,6 +27,19 @@ class Mutant:
         return source.replace(self.find, self.replace)
 
 
+def promoted_mutants(variant: str) -> tuple[Mutant, ...]:
+    """Return the wrong twins of the loop that adds fp8 sums in fp32, of a variant of matmul_fp8 that has it."""
+    odd_step = "} else {\n            wait_products<0>();\n            "
+    ends = "\n        }\n        // ptxas"
+    edits = {
+        "sums_replaced": ("acc[i] += of[i];", "acc[i] = of[i];"),
+        "odd_step_lost": (f"{odd_step}add(sums, used);", f"{odd_step}release(used);"),
+        "step_before_again": (f"add(next_sums, next_used);{ends}", f"add(sums, next_used);{ends}"),
+    }
+    file = "common/products.cuh"
+    return tuple(Mutant("matmul_fp8", f"{variant}_promoted_{name}", *edit, file) for name, edit in edits.items())
+
+
 # Of the loops in Triton and in Gluon that all products share.
 _PRODUCT = partial(Mutant, "matmul", file="common/gemm_device.py")
 _GENERIC = partial(Mutant, "rmsnorm_matmul", file="rmsnorm_matmul/generic.py")

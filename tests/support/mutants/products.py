@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mutants.checker import Trial
-from mutants.kernels import Mutant
+from mutants.kernels import Mutant, promoted_mutants
 from mutants.trials import all_cluster_matmul_trials
 
 _SQUARE = {"block_m": 64, "block_n": 64, "block_k": 32, "group_m": 2, "subtiles": 1, "programs": 3, "num_warps": 4,
@@ -220,10 +220,7 @@ MUTANTS: tuple[Mutant, ...] = (
 _BIAS_CUDA, _FP8_CUDA = "matmul_bias_relu/cluster.cu", "matmul_fp8/cluster.cu"
 _INT8_CUDA = "matmul_int8/cluster.cu"
 _GEMM, _GEMM_KERNEL = "common/cluster_gemm.cuh", "common/cluster_gemm_kernel.cuh"
-_PRODUCTS = "common/products.cuh"
-# Of the loop over fp8 steps: the last one where their number is odd, where it ends, the result.
-_ODD_STEP = "} else {\n            wait_products<0>();\n            "
-_LOOP_ENDS = "\n        }\n        // ptxas"
+# Of the result of fp8 products that is changed over.
 _FIRST_PAIR = "{}(acc[k], acc[k + 1]), PACKED(acc[k + 2], acc[k + 3]),\n                        PACKED(acc[l]"
 PIPELINED_MUTANTS: tuple[Mutant, ...] = (
     Mutant("matmul_bias_relu", "pipelined_dropped_bias", "added = loaded.to(gl.float32)[None, :]",
@@ -246,11 +243,7 @@ PIPELINED_MUTANTS: tuple[Mutant, ...] = (
     Mutant("matmul_fp8", "pipelined_sums_promoted_twice", "use_acc=False", "use_acc=step > 0", _DEVICE),
     Mutant("matmul_fp8", "cluster_unscaled_epilogue", "DEVICE u32 packed_scaled(float lo, float hi, float scale) {",
            "DEVICE u32 packed_scaled(float lo, float hi, float scale) {\n    scale = 1.f;", _FP8_CUDA),
-    Mutant("matmul_fp8", "cluster_lost_odd_step", _ODD_STEP + "add(sums, used);",
-           _ODD_STEP + "release(used);", _PRODUCTS),
-    Mutant("matmul_fp8", "cluster_sums_not_promoted", "acc[i] += of[i];", "acc[i] = of[i];", _PRODUCTS),
-    Mutant("matmul_fp8", "cluster_adds_the_step_before", f"add(next_sums, next_used);{_LOOP_ENDS}",
-           f"add(sums, next_used);{_LOOP_ENDS}", _PRODUCTS),
+    *promoted_mutants("cluster"),
     Mutant("matmul_fp8", "cluster_changed_over_unscaled", _FIRST_PAIR.format("PACKED"), _FIRST_PAIR.format("packed"),
            _GEMM_KERNEL),
     *(

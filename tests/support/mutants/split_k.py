@@ -8,7 +8,7 @@ from typing import Any
 
 from loaded_kernels import load_kernel
 from mutants.checker import Trial
-from mutants.kernels import Mutant
+from mutants.kernels import Mutant, promoted_mutants
 
 KERNELS = ("matmul", "matmul_bias_relu")
 ONE_BYTE = {"matmul_fp8": "fp8_e4m3", "matmul_int8": "int8"}
@@ -79,10 +79,6 @@ def _in_step(name: str, side: int) -> int:
 _WRONG = partial(Mutant, "matmul", file="common/gemm_split_k.cu")
 _FP8 = partial(Mutant, "matmul_fp8", file="common/gemm_split_k.cu")
 _SUM = partial(Mutant, file="common/gemm_split_k_sum.cu")
-_PRODUCTS = partial(Mutant, "matmul_fp8", file="common/products.cuh")
-# Of the loop over promoted steps: the last one where their number is odd, where it ends.
-_ODD_STEP = "} else {\n            wait_products<0>();\n            "
-_LOOP_ENDS = "\n        }\n        // ptxas"
 MUTANTS: tuple[Mutant, ...] = (
     _WRONG("split_k_lost_last_step", "last = steps * (part + 1) / parts;", "last = steps * (part + 1) / parts - 1;"),
     _WRONG("split_k_of_whole_steps", "steps = (n_inner + BLOCK_K - 1) / BLOCK_K", "steps = n_inner / BLOCK_K"),
@@ -98,10 +94,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _WRONG("split_k_second_row_beside_the_first", "__stcg(place + n_cols, two)", "__stcg(place + 1, two)"),
     _WRONG("split_k_neighbours_together", "across = lane % 4 * 2", "across = lane % 4"),
     _WRONG("split_k_sums_of_the_other_half", "one = acc[4 * j + 2 * h]", "one = acc[4 * j + 2 - 2 * h]"),
-    _PRODUCTS("split_k_promoted_sums_replaced", "acc[i] += of[i];", "acc[i] = of[i];"),
-    _PRODUCTS("split_k_promoted_odd_step_lost", _ODD_STEP + "add(sums, used);", _ODD_STEP + "release(used);"),
-    _PRODUCTS("split_k_promoted_step_before_again", f"add(next_sums, next_used);{_LOOP_ENDS}",
-              f"add(sums, next_used);{_LOOP_ENDS}"),
+    *promoted_mutants("split_k"),
     _FP8("split_k_promoted_sums_twice", "multiply(to, false);", "multiply(to, s + phase > 0);"),
     _FP8("split_k_rows_of_b_of_the_first_tile", "load(b, &b_map, i * BLOCK_K, col, full(s))",
          "load(b, &b_map, i * BLOCK_K, 0, full(s))"),
