@@ -200,7 +200,7 @@ ROWS = RowKernel(
     flags=("shifted_copies", "bypass_l1", "pipelined_loads"),
     options=_options,
     variants=(
-        RowCluster("layernorm", ("gain", "bias"), long_bytes=1 << 19, most_bytes=1 << 20, few_rows=64),
+        RowCluster("layernorm", ("gain", "bias"), long_bytes=3 << 17, most_bytes=1 << 20, few_rows=64),
         RowRagged("layernorm", ("gain", "bias"), columns=4096, few_vectors=260_000, many_vectors=1 << 31),
     ),
 )

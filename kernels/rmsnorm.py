@@ -137,7 +137,7 @@ ROWS = RowKernel(
     eps=RMSNORM_EPS,
     flags=("shifted_copies", "bypass_l1"),
     variants=(
-        RowCluster("rmsnorm", ("gain",), long_bytes=1 << 18, most_bytes=1 << 21),
+        RowCluster("rmsnorm", ("gain",), long_bytes=1 << 17, most_bytes=1 << 21),
         RowRagged("rmsnorm", ("gain",), columns=8192, few_vectors=1 << 31, many_vectors=2100),
     ),
 )

@@ -198,7 +198,7 @@ ROWS = RowKernel(
     tile=_tile,
     flags=("pipelined_loads",),
     variants=(
-        RowCluster("softmax", (), long_bytes=1 << 17, most_bytes=1 << 21),
+        RowCluster("softmax", (), long_bytes=7 << 14, most_bytes=1 << 21, many_bytes=7 << 13),
         RowRagged("softmax", (), columns=8192, few_vectors=1 << 31, many_vectors=0),
     ),
 )

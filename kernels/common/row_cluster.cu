@@ -3,7 +3,8 @@
 // A cluster takes one row, each of its CTAs a part of PART vectors of 16 bytes. The TMA loads a part in chunks, which
 // the threads reduce as they arrive. Each warp sends its partial result to every CTA of the cluster; each warp then
 // reduces all of them in the same order, so that all threads of a row hold the same bits. The part is then read again
-// from shared memory and written.
+// from shared memory and written. Loads and stores have no cache hints: lines that are evicted first never take the place
+// of what other kernels left in L2.
 //
 // OP: 0 rmsnorm, 1 softmax, 2 layernorm. N_COLS: columns, whole vectors. ELEMENT: bytes of one, 2 (BF16: bf16 or fp16)
 // or 4. CLUSTER, THREADS: CTAs of a cluster, threads of a CTA.
@@ -15,9 +16,9 @@ constexpr int CHUNK = AT_ONCE * THREADS, CHUNKS = (PART + CHUNK - 1) / CHUNK;
 // Of shared memory: the part, partial results of 8 bytes, mbarriers of the chunks and of the reductions.
 constexpr u32 PARTIALS_AT = 16 * PART, BARRIERS_AT = PARTIALS_AT + 8 * REDUCTIONS * PARTIALS;
 
-DEVICE void load_bulk(u32 to, const void* from, u32 bytes, u32 bar, u64 policy) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
-        " [%0], [%1], %2, [%3], %4;" :: "r"(to), "l"(from), "r"(bytes), "r"(bar), "l"(policy) : "memory");
+DEVICE void load_bulk(u32 to, const void* from, u32 bytes, u32 bar) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+        :: "r"(to), "l"(from), "r"(bytes), "r"(bar) : "memory");
 }
 // Adds vectors of a chunk to a thread's partial result. SQUARES: add squares of differences to the mean.
 template <bool SQUARES> DEVICE float2 add(float2 sum, const float (&v)[AT_ONCE][VECTOR], float mean) {
@@ -97,12 +98,11 @@ row_cluster_kernel(const uint4* __restrict__ x,
 #pragma unroll
         for (int i = 0; i < REDUCTIONS; ++i) expect(reduced + 8 * i, 8 * PARTIALS);
         wait_for_launch_before();
-        const u64 policy = evict_first();
 #pragma unroll 1
         for (int chunk = 0; chunk < CHUNKS; ++chunk) {
             const int from = chunk * CHUNK, bytes = 16 * max(min(CHUNK, count - from), 0);
             expect(bars + 8 * chunk, bytes);
-            if (bytes) load_bulk(shared(part + from), x + at_part + from, bytes, bars + 8 * chunk, policy);
+            if (bytes) load_bulk(shared(part + from), x + at_part + from, bytes, bars + 8 * chunk);
         }
     }
     __syncwarp();
@@ -157,7 +157,7 @@ row_cluster_kernel(const uint4* __restrict__ x,
                 v[j] = (v[j] - mean) * rstd * g[j] + b[j];
 #endif
             }
-            __stcs(y + at_part + at, narrow(v));
+            __stcg(y + at_part + at, narrow(v));
         }
     }
 }

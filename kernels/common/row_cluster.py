@@ -32,11 +32,13 @@ class RowCluster(RowVariant):
     """Hold the variant of one row kernel.
 
     long_bytes, most_bytes: of a row, from which and up to which a cluster is faster than the Triton function for any
-    number of rows. few_rows: most rows that count as few.
+    number of rows. many_bytes: the same as long_bytes for more than _MANY_ROWS rows. few_rows: most rows that count as
+    few.
     """
 
     long_bytes: int
     most_bytes: int
+    many_bytes: int | None = None
     few_rows: int = 128
     name: ClassVar[str] = "cuda_cluster"
 
@@ -48,7 +50,7 @@ class RowCluster(RowVariant):
         for over, most_rows, least, below, cluster, warps in _FEW_ROWS:
             if over < cell.m <= min(most_rows, self.few_rows) and least <= row_bytes < below:
                 return self.chosen(cluster, warps)
-        if row_bytes < self.long_bytes:
+        if row_bytes < (self.many_bytes or self.long_bytes if cell.m > _MANY_ROWS else self.long_bytes):
             return None
         cluster = min(power_of_two(ceil_div(row_bytes, _PART_BYTES)), MAX_CLUSTER)
         return self.chosen(cluster, 8 if row_bytes <= 1 << 20 else 16)
@@ -90,10 +92,10 @@ def _source(defines: tuple[tuple[str, int], ...]) -> CudaSource:
 
 # The launch rule, measured on an H200: benchmarks/rows-h200.json.
 # Few rows, which the Triton function gives too few SMs: rows over and up to, least bytes of a row and below, cluster,
-# warps. Bytes of a CTA's part of a long row.
+# warps. Most bytes of a CTA's part of a long row; more rows than count as many.
 _FEW_ROWS = (
     (0, 8, 1 << 15, 1 << 16, 16, 4), (32, 64, 1 << 15, 1 << 16, 8, 4),
     (0, 32, 1 << 16, 1 << 18, 16, 4), (0, 32, 1 << 18, 1 << 20, 16, 8),
     (32, 64, 1 << 16, 1 << 18, 8, 8), (64, 128, 1 << 16, 1 << 17, 8, 4),
 )  # fmt: skip
-_PART_BYTES = 1 << 15
+_PART_BYTES, _MANY_ROWS = 3 << 14, 400

@@ -62,7 +62,7 @@ DEVICE uint4 own_elements(uint4 raw, const Row& row, int vector, const Element* 
 DEVICE void store_vector(uint4* y, const Row& row, int vector, uint4 raw) {
     uint4* const to = y + row.at + vector;
     if (row.whole(vector)) {
-        __stcs(to, raw);
+        __stcg(to, raw);
         return;
     }
     const u32 words[4] = {raw.x, raw.y, raw.z, raw.w};
@@ -70,9 +70,9 @@ DEVICE void store_vector(uint4* y, const Row& row, int vector, uint4 raw) {
         if (!row.holds(vector, j)) continue;
         // As many elements as rows begin and end with together.
         const u32* const word = words + j * ELEMENT / 4;
-        if (STEP * ELEMENT == 8) __stcs((uint2*)to + j / STEP, make_uint2(word[0], word[STEP * ELEMENT == 8]));
-        else if (STEP * ELEMENT == 4) __stcs((u32*)to + j / STEP, word[0]);
-        else __stcs((u16*)to + j, (u16)(word[0] >> 16 * (j % 2)));
+        if (STEP * ELEMENT == 8) __stcg((uint2*)to + j / STEP, make_uint2(word[0], word[STEP * ELEMENT == 8]));
+        else if (STEP * ELEMENT == 4) __stcg((u32*)to + j / STEP, word[0]);
+        else __stcg((u16*)to + j, (u16)(word[0] >> 16 * (j % 2)));
     }
 }
 // Scales of the columns of a vector. from: of the vector before them.

@@ -15,7 +15,18 @@ from ledger.analysis.stability import steadiness
 from ledger.device.facts import cpu_cores, facts_for, import_torch, require_profile
 from ledger.kernel import Kernel
 from ledger.kernel_files import KernelFile, build_case
-from ledger.measure.contestants import OURS, Cell, Context, LineUp, contexts_on, interleave, line_up, shape_list
+from ledger.measure.contestants import (
+    FOOTPRINT_CACHES,
+    OURS,
+    SETTLE_MS,
+    Cell,
+    Context,
+    LineUp,
+    contexts_on,
+    interleave,
+    line_up,
+    shape_list,
+)
 from ledger.measure.launch_contexts import BETWEEN_ELEMENTS
 from ledger.measure.peers import Peer, peers_of
 from ledger.measure.run_cell import release, threads_set
@@ -121,16 +132,17 @@ class Conditions:
 
     def document(self) -> dict[str, Any]:
         """Return the conditions as they are written."""
+        copies = f", with copies of them up to {FOOTPRINT_CACHES} caches" if self.threads is None else ""
         return {
             "date": self.date,
             "driver": self.driver,
             "kernel_sha256": dict(self.kernel_sha256),
             "contexts": CONTEXTS if self.threads is None else None,
             "order": (
-                "contestants take turns in one run on the same input sets; in a chain and back to back 25 ms of each "
-                "turn are not timed"
+                f"contestants take turns in one run on the same input sets; in a chain and back to back {SETTLE_MS} ms "
+                "of each turn are not timed"
             ),
-            "inputs": f"cold: rotation over input sets that exceed the last cache, as {self.protocol}",
+            "inputs": f"cold: rotation over input sets that exceed the last cache, as {self.protocol}{copies}",
             "outputs": (
                 "cold: one result for each input set; a baseline that returns its own keeps it until its next call"
             ),

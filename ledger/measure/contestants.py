@@ -10,7 +10,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median_high
 from typing import Any, Literal, assert_never
 
@@ -21,7 +21,7 @@ from ledger.errors import MachineError, explained
 from ledger.kernel import Kernel, Launch, Prepare, keeping
 from ledger.measure.correctness import compare, explain_failure
 from ledger.measure.cuda_graphs import GraphRounds
-from ledger.measure.inputs import InputSet, bytes_per_set, input_sets
+from ledger.measure.inputs import InputSet, bytes_per_set, copied, input_sets
 from ledger.measure.launch_contexts import ChainRounds, IdleRounds, between_launch
 from ledger.measure.peers import Peer, peers_of
 from ledger.measure.timer import CpuRounds, Interval, Parameters, median_interval, parameters_of, set_count
@@ -29,10 +29,21 @@ from ledger.records import Case, Correctness, DeviceFacts, Dtype
 
 OURS = "ours"
 Context = Literal["chain", "back-to-back", "idle", "loop"]
-# Rounds of a turn. A GPU's clock follows the power of the last tens of milliseconds: right after a contestant that
-# draws little, calls of some ms took up to 13% less than after their own (benchmarks/behind-h200.json). Rounds take a
-# millisecond and more, so that no more than _SETTLE_MS of them settle.
-_TURN, _SETTLE_MS = 5, 25
+SETTLE_MS = 100
+"""Milliseconds of a contestant's own load, not timed, with which its turn begins.
+
+A GPU's clock follows the power of the last tens of milliseconds: for up to 75 ms after little load, calls take up to
+14% less than later (benchmarks/timer/settling-h200.json).
+"""
+
+FOOTPRINT_CACHES = 80
+"""How many times the last cache of a GPU the input sets fill, where a quarter of its free memory holds them.
+
+Loads that ask to be evicted first leave older data in L2: where sets filled it 5 times, products that so load their
+weights took up to 9% less time (benchmarks/timer/footprint-h200.json).
+"""
+# Rounds of a turn: there and back, enough in all.
+_TURN = 15
 SEED = hashlib.sha256(b"ledger/bench/1").hexdigest()
 Cell = tuple[Mapping[str, int], Dtype]
 
@@ -196,9 +207,10 @@ def _checked_launches(kernel: Kernel, case: Case, sets: Sequence[InputSet], refe
 
 
 def cold_sets(kernel: Kernel, case: Case, facts: DeviceFacts, parameters: Parameters, *, device: str) -> list[InputSet]:
-    """Return as many input sets of a case as its timing protocol rotates over."""
-    count = set_count(bytes_per_set(kernel.operation, case.shape, case.dtype), facts.l2_bytes, parameters)
-    return list(
+    """Return the input sets of a case: as many as its timing protocol rotates over, on a GPU with copies of them."""
+    size = bytes_per_set(kernel.operation, case.shape, case.dtype)
+    count = set_count(size, facts.l2_bytes, parameters)
+    sets = list(
         input_sets(
             kernel.operation,
             case.shape,
@@ -211,6 +223,18 @@ def cold_sets(kernel: Kernel, case: Case, facts: DeviceFacts, parameters: Parame
             device=device,
         )
     )
+    if device != "cuda":
+        return sets
+    wanted = set_count(size, facts.l2_bytes, replace(parameters, footprint_l2_multiple=FOOTPRINT_CACHES))
+    return [*sets, *(copied(sets[at % count]) for at in range(count, min(wanted, _room(size))))]
+
+
+def _room(size: int) -> int:
+    """Return how many input sets of so many bytes a quarter of the free memory of the GPU holds."""
+    import torch
+
+    free, _ = torch.cuda.mem_get_info()
+    return int(free) // 4 // size
 
 
 def line_up_twice(
@@ -266,7 +290,10 @@ def interleave(contestants: Sequence[Contestant], parameters: Parameters) -> Non
 
 
 def _settling_rounds(one: Contestant, call_ps: int) -> int:
-    """Return the rounds after which a contestant's clock is its own. One more, untimed, begins every take on a GPU."""
+    """Return the rounds after which a contestant's clock is its own. One more, untimed, begins every take on a GPU.
+
+    Rounds take a millisecond and more.
+    """
     if one.context in ("idle", "loop"):
         return 0
-    return min(max(math.ceil(_SETTLE_MS * 1e9 / (call_ps * one.rounds.calls)) - 1, 0), _SETTLE_MS)
+    return min(max(math.ceil(SETTLE_MS * 1e9 / (call_ps * one.rounds.calls)) - 1, 0), SETTLE_MS)

@@ -177,6 +177,11 @@ def input_sets(
             yield InputSet(inputs, out)
 
 
+def copied(one: InputSet) -> InputSet:
+    """Return an input set of the same data in memory of its own."""
+    return InputSet({name: tensor.clone() for name, tensor in one.inputs.items()}, one.out.clone())
+
+
 def bytes_per_set(operation: Operation, shape: Mapping[str, int], dtype: Dtype) -> int:
     """Return the bytes of one input set and its output, without making it."""
     read = sum(math.prod(spec.dims) * ELEMENT_BYTES[spec.dtype or dtype] for spec in operation.inputs(shape))

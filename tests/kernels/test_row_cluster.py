@@ -77,10 +77,11 @@ def _cluster(name: str, m: int, n: int, dtype: Any = "bf16") -> int | None:
 
 def test_long_rows_and_few_rows_take_clusters_where_they_were_faster() -> None:
     # benchmarks/rows-h200.json has the times.
-    assert [_cluster("softmax", 2048, n) for n in (49_152, 65_536, 131_072, 262_144)] == [None, 4, 8, 16]
-    assert [_cluster("rmsnorm", 2048, n) for n in (65_536, 131_072, 262_144)] == [None, 8, 16]
-    assert [_cluster("rmsnorm", 2048, n, "fp32") for n in (32_768, 65_536, 131_072)] == [None, 8, 16]
-    assert [_cluster("layernorm", 2048, n) for n in (131_072, 262_144)] == [None, 16]
+    assert [_cluster("softmax", 2048, n) for n in (28_664, 28_672, 65_536, 131_072, 262_144)] == [None, 2, 4, 8, 16]
+    assert [_cluster("softmax", 400, n) for n in (57_336, 57_344)] == [None, 4]
+    assert [_cluster("rmsnorm", 2048, n) for n in (65_528, 65_536, 131_072, 262_144)] == [None, 4, 8, 16]
+    assert [_cluster("rmsnorm", 2048, n, "fp32") for n in (32_760, 32_768, 131_072)] == [None, 4, 16]
+    assert [_cluster("layernorm", 2048, n) for n in (131_072, 196_608, 262_144)] == [None, 8, 16]
     assert [_cluster("rmsnorm", m, 32_768) for m in (1, 32, 64, 128, 256)] == [16, 16, 8, 8, None]
     assert [_cluster("layernorm", m, 32_768) for m in (64, 128)] == [8, None]
     assert [_cluster("softmax", m, 16_384) for m in (8, 16, 64, 128)] == [16, None, 8, None]
@@ -114,7 +115,7 @@ def test_cluster_ahead_reads_once_by_bulk_copies_and_does_not_spill(name: str, d
     assert len(re.findall(r"st\.async\S*\.v2\.f32", ptx)) == (2 if name == "layernorm" else 1)
     # x comes by the bulk copies alone. Threads read a chunk of the gain, the first one ahead, or of gain and bias.
     assert len(re.findall(r"ld\.global\S*\.v4", ptx)) == (0 if name == "softmax" else 2 * 4)
-    assert re.search(r"st\.global\.cs\.v4", ptx)
+    assert re.search(r"st\.global\.cg\.v4", ptx)
 
 
 @needs_nvrtc

@@ -49,7 +49,8 @@ template <class T> static T __ldg(const T* from) { return __ldcg(from); }
 static char* result;
 static std::vector<char> written;
 static std::mutex writing;
-template <class T> static void __stcs(T* to, T value) {
+#define __stcg store_later
+template <class T> static void store_later(T* to, T value) {
     const std::lock_guard<std::mutex> guard(writing);
     const size_t at = (char*)to - result;
     if (at + sizeof(T) > written.size() || at % sizeof(T)) printf("a write outside of the result\\n"), exit(2);
@@ -185,7 +186,7 @@ def test_ragged_rows_read_vectors_and_hardly_spill(name: str, dtype: Any, n: int
     part = -(-((n + 2 * vector - 2) // vector) // config["cluster"])
     assert len(re.findall(r"ld\.global\.nc\.v4", ptx)) == -(-part // (32 * config["num_warps"]))
     assert len(re.findall(r"cp\.async\.cg\.shared\.global", ptx)) == {"softmax": 0, "rmsnorm": 1, "layernorm": 2}[name]
-    assert re.search(r"st\.global\.cs\.v4", ptx)
+    assert re.search(r"st\.global\.cg\.v4", ptx)
 
 
 def _taken(name: str, m: int, n: int, dtype: Any = "bf16") -> tuple[int, int] | None:

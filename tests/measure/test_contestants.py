@@ -9,7 +9,7 @@ from ledger.analysis.protocols import COLD_GRAPH
 from ledger.measure.contestants import Contestant, interleave
 from ledger.measure.timer import parameters_of
 
-MEMORY_MS = 25
+MEMORY_MS = 75
 
 
 @dataclass
@@ -98,10 +98,10 @@ class Counting:
 def test_calls_after_idle_count_from_the_first():
     rounds = Counting(1_000_000, calls=1)
     interleave([Contestant("a", rounds, True, "idle")], parameters_of(COLD_GRAPH))  # type: ignore[arg-type]
-    assert set(rounds.taken) == {5} and sum(rounds.taken[1:]) >= 25
+    assert set(rounds.taken[1:]) == {15} and sum(rounds.taken[1:]) >= 25
 
 
 def test_a_warm_up_that_seems_to_take_no_time_does_not_prolong_a_turn():
     rounds = Counting(1, calls=800)
     interleave([Contestant("a", rounds, True, "chain")], parameters_of(COLD_GRAPH))  # type: ignore[arg-type]
-    assert max(rounds.taken) == 30
+    assert max(rounds.taken) == 115
