@@ -33,7 +33,7 @@ SETTLE_MS = 100
 """Milliseconds of a contestant's own load, not timed, with which its turn begins.
 
 A GPU's clock follows the power of the last tens of milliseconds: for up to 75 ms after little load, calls take up to
-14% less than later (benchmarks/timer/settling-h200.json).
+15% less than later (benchmarks/timer/settling-h200.json).
 """
 
 FOOTPRINT_CACHES = 80

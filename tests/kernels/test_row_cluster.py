@@ -90,14 +90,14 @@ def test_long_rows_and_few_rows_take_clusters_where_they_were_faster() -> None:
     assert [_cluster("layernorm", 1, n) for n in (1 << 19, 1 << 20)] == [16, None]
 
 
-def test_the_rule_takes_no_cluster_that_was_measured_slower() -> None:
+def test_the_rule_takes_no_cluster_that_was_measured_more_than_2_percent_slower() -> None:
     kernels = {name: load_kernel(name).kernel for name in NAMES}
     chosen = []
     for row in json.loads(TIMES.read_text(encoding="utf-8"))["rows"]:
         config = kernels[row["kernel"]].config(row["shape"], row["dtype"], "sm_90")
         assert row["chosen"] == (config == row["config"]), row
         chosen += [row["triton_us"] / row["cluster_us"]] if row["chosen"] else []
-    assert len(chosen) > 60 and min(chosen) > 1.01
+    assert len(chosen) > 85 and min(chosen) > 0.98 and sum(gain > 1.01 for gain in chosen) > 80
 
 
 @needs_nvrtc
