@@ -31,9 +31,9 @@ _WORTH_TRYING = 8192
 class RowCluster(RowVariant):
     """Hold the variant of one row kernel.
 
-    long_bytes, most_bytes: of a row, from which and up to which a cluster is faster than the Triton function for any
-    number of rows. many_bytes: the same as long_bytes for more than _MANY_ROWS rows. few_rows: most rows that count as
-    few.
+    long_bytes, most_bytes: of a row, from which and up to which any number of rows takes a cluster, which is faster than
+    the Triton function or at most 2% slower. many_bytes: long_bytes of more than _MANY_ROWS rows, None where it is the
+    same. few_rows: most rows that count as few.
     """
 
     long_bytes: int
@@ -50,7 +50,8 @@ class RowCluster(RowVariant):
         for over, most_rows, least, below, cluster, warps in _FEW_ROWS:
             if over < cell.m <= min(most_rows, self.few_rows) and least <= row_bytes < below:
                 return self.chosen(cluster, warps)
-        if row_bytes < (self.many_bytes or self.long_bytes if cell.m > _MANY_ROWS else self.long_bytes):
+        least = self.long_bytes if self.many_bytes is None or cell.m <= _MANY_ROWS else self.many_bytes
+        if row_bytes < least:
             return None
         cluster = min(power_of_two(ceil_div(row_bytes, _PART_BYTES)), MAX_CLUSTER)
         return self.chosen(cluster, 8 if row_bytes <= 1 << 20 else 16)

@@ -18,6 +18,7 @@ from ledger.kernel_files import KernelFile, build_case
 from ledger.measure.contestants import (
     FOOTPRINT_CACHES,
     OURS,
+    ROTATION_MS,
     SETTLE_MS,
     Cell,
     Context,
@@ -132,7 +133,8 @@ class Conditions:
 
     def document(self) -> dict[str, Any]:
         """Return the conditions as they are written."""
-        copies = f", with copies of them up to {FOOTPRINT_CACHES} caches" if self.threads is None else ""
+        copies = f"; copies fill up to {FOOTPRINT_CACHES} caches where one call on each takes {ROTATION_MS} ms at most"
+        more = copies if self.threads is None else ""
         return {
             "date": self.date,
             "driver": self.driver,
@@ -142,7 +144,7 @@ class Conditions:
                 f"contestants take turns in one run on the same input sets; in a chain and back to back {SETTLE_MS} ms "
                 "of each turn are not timed"
             ),
-            "inputs": f"cold: rotation over input sets that exceed the last cache, as {self.protocol}{copies}",
+            "inputs": f"cold: rotation over input sets that exceed the last cache, as {self.protocol}{more}",
             "outputs": (
                 "cold: one result for each input set; a baseline that returns its own keeps it until its next call"
             ),

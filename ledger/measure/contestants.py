@@ -1,7 +1,7 @@
 """Prepares a kernel and its library baselines on the same cold inputs, and times them interleaved.
 
-Ours is compared with float64 first. Contestants take turns of a few rounds, so that a drift of the clock affects all
-of them alike; each turn begins with rounds that do not count. Imports torch, only when called.
+Ours is compared with float64 first. Contestants take turns, so that a drift of the clock affects all of them alike; a
+turn begins with rounds that do not count. Imports torch, only when called.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import median_high
 from typing import Any, Literal, assert_never
 
@@ -20,11 +20,19 @@ from ledger.device.facts import cpu_state
 from ledger.errors import MachineError, explained
 from ledger.kernel import Kernel, Launch, Prepare, keeping
 from ledger.measure.correctness import compare, explain_failure
-from ledger.measure.cuda_graphs import GraphRounds
+from ledger.measure.cuda_graphs import GraphRounds, rotation_ps
 from ledger.measure.inputs import InputSet, bytes_per_set, copied, input_sets
 from ledger.measure.launch_contexts import ChainRounds, IdleRounds, between_launch
 from ledger.measure.peers import Peer, peers_of
-from ledger.measure.timer import CpuRounds, Interval, Parameters, median_interval, parameters_of, set_count
+from ledger.measure.timer import (
+    MAX_SETS,
+    CpuRounds,
+    Interval,
+    Parameters,
+    median_interval,
+    parameters_of,
+    set_count,
+)
 from ledger.records import Case, Correctness, DeviceFacts, Dtype
 
 OURS = "ours"
@@ -33,17 +41,16 @@ SETTLE_MS = 100
 """Milliseconds of a contestant's own load, not timed, with which its turn begins.
 
 A GPU's clock follows the power of the last tens of milliseconds: for up to 75 ms after little load, calls take up to
-15% less than later (benchmarks/timer/settling-h200.json).
+15% less than later. A slower regulation makes them take up to 12% more 350 to 700 ms after it. Measured on an H200:
+benchmarks/timer/settling-h200.json.
 """
 
-FOOTPRINT_CACHES = 80
-"""How many times the last cache of a GPU the input sets fill, where a quarter of its free memory holds them.
+FOOTPRINT_CACHES, ROTATION_MS = 64, 2
+"""How many times the last cache of a GPU the input sets fill, where one call of ours on each takes so long at most.
 
-Loads that ask to be evicted first leave older data in L2: where sets filled it 5 times, products that so load their
-weights took up to 9% less time (benchmarks/timer/footprint-h200.json).
+Loads that ask to be evicted first leave older data in L2. On an H200, products that so load their weights took up to 8%
+less time where the sets filled it four times (benchmarks/timer/footprint-h200.json).
 """
-# Rounds of a turn: there and back, enough in all.
-_TURN = 15
 SEED = hashlib.sha256(b"ledger/bench/1").hexdigest()
 Cell = tuple[Mapping[str, int], Dtype]
 
@@ -146,9 +153,14 @@ def line_up(
     on_step("reference in float64")
     reference = kernel.reference(sets[0].inputs)
     on_step(f"first call of {OURS}")
-    first = _prepare(kernel, case, sets, reference, kernel.implementations[case.implementation])
+    ours, before = kernel.implementations[case.implementation], _allocated(device)
+    first = _prepare(kernel, case, sets, reference, ours)
     if not first.correctness.passed:
         raise MachineError(f"{kernel.name} {shape_list(case)} {case.dtype}: {explain_failure(first.correctness)}")
+    if device == "cuda":
+        more = _copied(sets, first.launches, facts, _allocated(device) - before)
+        sets += more
+        first.launches.extend(ours(one.inputs, one.out, case.config) for one in more)
     contestants = _in_contexts(OURS, first.launches, True, contexts)
     missing: dict[str, str] = {}
     for baseline, prepare in kernel.baselines.items():
@@ -175,6 +187,13 @@ def line_up(
         except Exception as error:  # noqa: BLE001
             missing[peer.name] = explained(error, 300)
     return LineUp(parameters, contexts, contestants, missing, first.correctness, len(sets), releases)
+
+
+def _allocated(device: str) -> int:
+    """Return the bytes of torch's tensors on a GPU, 0 for a CPU."""
+    import torch
+
+    return int(torch.cuda.memory_allocated()) if device == "cuda" else 0
 
 
 @dataclass(frozen=True)
@@ -207,10 +226,9 @@ def _checked_launches(kernel: Kernel, case: Case, sets: Sequence[InputSet], refe
 
 
 def cold_sets(kernel: Kernel, case: Case, facts: DeviceFacts, parameters: Parameters, *, device: str) -> list[InputSet]:
-    """Return the input sets of a case: as many as its timing protocol rotates over, on a GPU with copies of them."""
-    size = bytes_per_set(kernel.operation, case.shape, case.dtype)
-    count = set_count(size, facts.l2_bytes, parameters)
-    sets = list(
+    """Return the input sets of a case: as many as its timing protocol rotates over."""
+    count = set_count(bytes_per_set(kernel.operation, case.shape, case.dtype), facts.l2_bytes, parameters)
+    return list(
         input_sets(
             kernel.operation,
             case.shape,
@@ -223,18 +241,34 @@ def cold_sets(kernel: Kernel, case: Case, facts: DeviceFacts, parameters: Parame
             device=device,
         )
     )
-    if device != "cuda":
-        return sets
-    wanted = set_count(size, facts.l2_bytes, replace(parameters, footprint_l2_multiple=FOOTPRINT_CACHES))
-    return [*sets, *(copied(sets[at % count]) for at in range(count, min(wanted, _room(size))))]
 
 
-def _room(size: int) -> int:
-    """Return how many input sets of so many bytes a quarter of the free memory of the GPU holds."""
+def copies(*, sets: int, set_bytes: int, launch_bytes: int, cache_bytes: int, free_bytes: int, rotation_ps: int) -> int:
+    """Return how many copies of the protocol's input sets a bench rotates over beside them.
+
+    launch_bytes: what the launch of ours allocates for each set. rotation_ps: picoseconds of one call on each set.
+    Copies take at most an eighth of the free memory: each library keeps a result of each set.
+    """
+    filling = FOOTPRINT_CACHES * cache_bytes // set_bytes
+    quick = int(sets * ROTATION_MS * 1e9) // rotation_ps
+    room = free_bytes // 8 // (set_bytes + launch_bytes)
+    return max(min(filling - sets, quick - sets, MAX_SETS - sets, room), 0)
+
+
+def _copied(sets: Sequence[InputSet], launches: Sequence[Launch], facts: DeviceFacts, held: int) -> list[InputSet]:
+    """Return copies of input sets on a GPU. launches: of ours, on each set; held: bytes that these hold together."""
     import torch
 
     free, _ = torch.cuda.mem_get_info()
-    return int(free) // 4 // size
+    wanted = copies(
+        sets=len(sets),
+        set_bytes=max(1, sets[0].bytes),
+        launch_bytes=held // len(sets),
+        cache_bytes=facts.l2_bytes or 0,
+        free_bytes=int(free),
+        rotation_ps=rotation_ps(launches),
+    )
+    return [copied(sets[at % len(sets)]) for at in range(wanted)]
 
 
 def line_up_twice(
@@ -270,9 +304,10 @@ def _rounds(launches: Sequence[Launch], context: Context) -> GraphRounds | Chain
 def interleave(contestants: Sequence[Contestant], parameters: Parameters) -> None:
     """Let each take turns of some rounds until every interval is narrow enough, or the budget or the rounds end.
 
-    Turns go through the contestants and back, so that a drift favours neither end. Single calls after idle vary more;
-    their interval does not prolong the run.
+    Turns go through the contestants and back, so that a drift favours neither end; two are as many rounds as are needed
+    at least. Single calls after idle vary more; their interval does not prolong the run.
     """
+    turn = -(-parameters.min_rounds // 2)
     settling = [_settling_rounds(one, median_high(one.rounds.take(parameters.warmup_rounds))) for one in contestants]
     turns = list(zip(contestants, settling, strict=True))
     narrowed = [one for one in contestants if one.context != "idle"]
@@ -280,7 +315,7 @@ def interleave(contestants: Sequence[Contestant], parameters: Parameters) -> Non
     budget_s = parameters.budget_ms * len({one.name for one in contestants}) / 1e3
     while True:
         for one, before in (*turns, *reversed(turns)):
-            one.samples += one.rounds.take(before + _TURN)[before:]
+            one.samples += one.rounds.take(before + turn)[before:]
         done = len(contestants[0].samples)
         if done < parameters.min_rounds:
             continue
@@ -292,7 +327,7 @@ def interleave(contestants: Sequence[Contestant], parameters: Parameters) -> Non
 def _settling_rounds(one: Contestant, call_ps: int) -> int:
     """Return the rounds after which a contestant's clock is its own. One more, untimed, begins every take on a GPU.
 
-    Rounds take a millisecond and more.
+    A round takes a millisecond at least, so as many rounds as SETTLE_MS are enough.
     """
     if one.context in ("idle", "loop"):
         return 0

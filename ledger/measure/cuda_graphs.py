@@ -76,6 +76,12 @@ def replay_ps(graph: Any, count: int, *, calls: int) -> list[int]:
     return [max(1, round(1e9 * first.elapsed_time(second) / calls)) for first, second in itertools.pairwise(events)]
 
 
+def rotation_ps(launches: Sequence[Launch]) -> int:
+    """Return the picoseconds of one call of each of some launches, after they have run once."""
+    warm_up(launches)
+    return min(replay_ps(capture(launches), 3, calls=1))
+
+
 @dataclass(frozen=True)
 class TimedRound:
     """Hold one replay of a graph: picoseconds per call, and the SM clock counted across it (None: not counted)."""
@@ -168,9 +174,8 @@ class GraphRounds:
 
     def __post_init__(self) -> None:
         """Warm up, time one rotation and capture as many as fill a round of a millisecond."""
-        warm_up(self.launches)
         count = len(self.launches)
-        rotation_ms = min(replay_ps(capture(self.launches), 3, calls=1)) / 1e9
+        rotation_ms = rotation_ps(self.launches) / 1e9
         repeats = max(1, min((int(ROUND_MS / rotation_ms) + 1) * self.stretch, MAX_NODES // count))
         self.calls = count * repeats
         self._graph = capture([*self.launches] * repeats)

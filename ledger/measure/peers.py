@@ -7,6 +7,7 @@ called.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -16,6 +17,7 @@ from ledger.errors import MachineError
 from ledger.operations import LAYERNORM_EPS, MLA_LATENT, MLA_ROPE, MLA_SCALE, RMSNORM_EPS
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 Call = Callable[[], Any]
@@ -99,8 +101,12 @@ def _flashinfer_rmsnorm(inputs: Mapping[str, Tensor]) -> Call:
     return lambda: rmsnorm(inputs["x"], inputs["gain"], RMSNORM_EPS, out=out)
 
 
-# FlashInfer's workspaces: bytes for partial sums.
-_WORKSPACE_BYTES = 128 << 20
+@functools.cache
+def _workspace(device: torch.device) -> Tensor:
+    """Return FlashInfer's workspace for partial sums, 128 MiB: calls follow one another, so all share it."""
+    import torch
+
+    return torch.empty(128 << 20, dtype=torch.uint8, device=device)
 
 
 def _flashinfer_decode(inputs: Mapping[str, Tensor]) -> Call:
@@ -111,8 +117,7 @@ def _flashinfer_decode(inputs: Mapping[str, Tensor]) -> Call:
     sequences, heads, keys, columns = k.shape
     # A sequence is one page.
     counts = torch.arange(sequences + 1, dtype=torch.int32, device=q.device)
-    workspace = torch.empty(_WORKSPACE_BYTES, dtype=torch.uint8, device=q.device)
-    wrapper = BatchDecodeWithPagedKVCacheWrapper(workspace, "HND", use_tensor_cores=q.shape[1] > heads)
+    wrapper = BatchDecodeWithPagedKVCacheWrapper(_workspace(q.device), "HND", use_tensor_cores=q.shape[1] > heads)
     full = torch.full((sequences,), keys, dtype=torch.int32, device=q.device)
     wrapper.plan(counts, counts[:-1], full, q.shape[1], heads, columns, keys, q_data_type=q.dtype, kv_data_type=k.dtype)
     return lambda: wrapper.run(q, (k, v))
@@ -125,8 +130,7 @@ def _flashinfer_mla(inputs: Mapping[str, Tensor]) -> Call:
     q, cache = inputs["q"], inputs["cache"]
     sequences, keys, _ = cache.shape
     counts = torch.arange(sequences + 1, dtype=torch.int32, device=q.device)
-    workspace = torch.empty(_WORKSPACE_BYTES, dtype=torch.uint8, device=q.device)
-    wrapper = BatchMLAPagedAttentionWrapper(workspace, backend="fa3")
+    wrapper = BatchMLAPagedAttentionWrapper(_workspace(q.device), backend="fa3")
     wrapper.plan(
         qo_indptr=counts,
         kv_indptr=counts,
@@ -154,8 +158,7 @@ def _flashinfer_prefill(*, causal: bool) -> Callable[[Mapping[str, Tensor]], Cal
         q, k, v = (inputs[name] for name in ("q", "k", "v"))
         sequences, heads, rows, columns = q.shape
         starts = rows * torch.arange(sequences + 1, dtype=torch.int32, device=q.device)
-        workspace = torch.empty(_WORKSPACE_BYTES, dtype=torch.uint8, device=q.device)
-        wrapper = BatchPrefillWithRaggedKVCacheWrapper(workspace, "NHD", backend="fa3")
+        wrapper = BatchPrefillWithRaggedKVCacheWrapper(_workspace(q.device), "NHD", backend="fa3")
         wrapper.plan(
             starts, starts, heads, k.shape[1], columns, causal=causal, q_data_type=q.dtype, kv_data_type=k.dtype
         )
