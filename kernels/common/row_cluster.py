@@ -31,9 +31,9 @@ _WORTH_TRYING = 8192
 class RowCluster(RowVariant):
     """Hold the variant of one row kernel.
 
-    long_bytes, most_bytes: of a row, from which and up to which any number of rows takes a cluster, which is faster than
-    the Triton function or at most 2% slower. many_bytes: long_bytes of more than _MANY_ROWS rows, None where it is the
-    same. few_rows: most rows that count as few.
+    long_bytes, most_bytes: of a row, from which and up to which any number of rows takes a cluster, which is faster
+    than the Triton function or at most 2% slower. many_bytes: long_bytes of more than _MANY_ROWS rows, None where it is
+    the same. few_rows: most rows that count as few.
     """
 
     long_bytes: int

@@ -158,7 +158,7 @@ def line_up(
     if not first.correctness.passed:
         raise MachineError(f"{kernel.name} {shape_list(case)} {case.dtype}: {explain_failure(first.correctness)}")
     if device == "cuda":
-        more = _copied(sets, first.launches, facts, _allocated(device) - before)
+        more = _copies(sets, first.launches, facts, _allocated(device) - before)
         sets += more
         first.launches.extend(ours(one.inputs, one.out, case.config) for one in more)
     contestants = _in_contexts(OURS, first.launches, True, contexts)
@@ -243,7 +243,9 @@ def cold_sets(kernel: Kernel, case: Case, facts: DeviceFacts, parameters: Parame
     )
 
 
-def copies(*, sets: int, set_bytes: int, launch_bytes: int, cache_bytes: int, free_bytes: int, rotation_ps: int) -> int:
+def copy_count(
+    *, sets: int, set_bytes: int, launch_bytes: int, cache_bytes: int, free_bytes: int, rotation_ps: int
+) -> int:
     """Return how many copies of the protocol's input sets a bench rotates over beside them.
 
     launch_bytes: what the launch of ours allocates for each set. rotation_ps: picoseconds of one call on each set.
@@ -255,12 +257,12 @@ def copies(*, sets: int, set_bytes: int, launch_bytes: int, cache_bytes: int, fr
     return max(min(filling - sets, quick - sets, MAX_SETS - sets, room), 0)
 
 
-def _copied(sets: Sequence[InputSet], launches: Sequence[Launch], facts: DeviceFacts, held: int) -> list[InputSet]:
+def _copies(sets: Sequence[InputSet], launches: Sequence[Launch], facts: DeviceFacts, held: int) -> list[InputSet]:
     """Return copies of input sets on a GPU. launches: of ours, on each set; held: bytes that these hold together."""
     import torch
 
     free, _ = torch.cuda.mem_get_info()
-    wanted = copies(
+    wanted = copy_count(
         sets=len(sets),
         set_bytes=max(1, sets[0].bytes),
         launch_bytes=held // len(sets),

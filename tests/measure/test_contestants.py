@@ -4,9 +4,12 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 
 import pytest
+from samples import make_hardware
 
 from ledger.analysis.protocols import COLD_GRAPH
-from ledger.measure.contestants import Contestant, copies, interleave
+from ledger.device.facts import facts_for
+from ledger.kernel_files import build_case, load_kernel
+from ledger.measure.contestants import Contestant, copy_count, interleave
 from ledger.measure.inputs import InputSet, copied
 from ledger.measure.timer import parameters_of
 
@@ -149,7 +152,7 @@ ROTATION = {"sets": 5, "set_bytes": 10, "launch_bytes": 0, "cache_bytes": 10, "f
     ],
 )
 def test_copies_fill_the_caches_as_far_as_memory_and_time_allow(changed, more):
-    assert copies(**{**ROTATION, **changed}) == more
+    assert copy_count(**{**ROTATION, **changed}) == more
 
 
 def test_a_copied_input_set_has_the_same_data_elsewhere():
@@ -160,3 +163,26 @@ def test_a_copied_input_set_has_the_same_data_elsewhere():
     for here, there in zip((*one.inputs.values(), one.out), (*other.inputs.values(), other.out), strict=True):
         assert here.data_ptr() != there.data_ptr() and torch.equal(here.nan_to_num(), there.nan_to_num())
     assert list(other.inputs) == ["x", "y"] and other.out.isnan().all()
+
+
+def test_a_bench_on_a_gpu_calls_each_way_on_the_copies_too(monkeypatch):
+    import torch
+
+    from ledger.measure import contestants
+
+    hardware = make_hardware(name="cpu", target="x86_64")
+    kernel = load_kernel("softmax", launch=True).kernel
+    case = build_case(kernel, hardware, shape={"M": 4, "N": 8}, dtype="fp32")
+    facts = facts_for(hardware).model_copy(update={"l2_bytes": 256})
+    # Tensors stay on this machine: only what asks a GPU is replaced.
+    small = replace(parameters_of(COLD_GRAPH), footprint_min_bytes=1)
+    sets = contestants.cold_sets(kernel, case, facts, small, device="cpu")
+    monkeypatch.setattr(contestants, "cold_sets", lambda *_args, **_options: list(sets))
+    monkeypatch.setattr(contestants, "_allocated", lambda _device: 0)
+    monkeypatch.setattr(contestants, "rotation_ps", lambda launches: 1000 * len(launches))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (10**9, 10**9))
+    lined = contestants.line_up(kernel, case, facts, device="cuda", only=None, contexts=("loop",))
+    # A set is x and y of 128 bytes each: 64 caches of 256 bytes hold 64.
+    assert len(sets) == 5 and lined.input_sets == 64
+    assert {one.name for one in lined.contestants} > {"ours"}
+    assert all(len(one.rounds.launches) == 64 for one in lined.contestants)
