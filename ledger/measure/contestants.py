@@ -46,10 +46,10 @@ benchmarks/timer/settling-h200.json.
 """
 
 FOOTPRINT_CACHES, ROTATION_MS = 64, 2
-"""How many times the last cache of a GPU the input sets fill, where one call of ours on each takes so long at most.
+"""How many times a bench's input sets fill the last cache of a GPU, as far as one call on each takes 2 ms at most.
 
-Loads that ask to be evicted first leave older data in L2. On an H200, products that so load their weights took up to 8%
-less time where the sets filled it four times (benchmarks/timer/footprint-h200.json).
+Loads that L2 evicts first leave older data there. On an H200, products that load their weights so took up to 8% less
+time where the sets filled it four times (benchmarks/timer/footprint-h200.json).
 """
 SEED = hashlib.sha256(b"ledger/bench/1").hexdigest()
 Cell = tuple[Mapping[str, int], Dtype]
@@ -306,8 +306,8 @@ def _rounds(launches: Sequence[Launch], context: Context) -> GraphRounds | Chain
 def interleave(contestants: Sequence[Contestant], parameters: Parameters) -> None:
     """Let each take turns of some rounds until every interval is narrow enough, or the budget or the rounds end.
 
-    Turns go through the contestants and back, so that a drift favours neither end; two are as many rounds as are needed
-    at least. Single calls after idle vary more; their interval does not prolong the run.
+    Turns go through the contestants and back, so that a drift favours neither end; two turns have the fewest rounds that
+    the protocol allows. Single calls after idle vary more; their interval does not prolong the run.
     """
     turn = -(-parameters.min_rounds // 2)
     settling = [_settling_rounds(one, median_high(one.rounds.take(parameters.warmup_rounds))) for one in contestants]
