@@ -306,8 +306,8 @@ def _rounds(launches: Sequence[Launch], context: Context) -> GraphRounds | Chain
 def interleave(contestants: Sequence[Contestant], parameters: Parameters) -> None:
     """Let each take turns of some rounds until every interval is narrow enough, or the budget or the rounds end.
 
-    Turns go through the contestants and back, so that a drift favours neither end; two turns have the fewest rounds that
-    the protocol allows. Single calls after idle vary more; their interval does not prolong the run.
+    Turns go through the contestants and back, so that a drift favours neither end. Two turns have the fewest rounds
+    that the protocol allows. Single calls after idle vary more; their interval does not prolong the run.
     """
     turn = -(-parameters.min_rounds // 2)
     settling = [_settling_rounds(one, median_high(one.rounds.take(parameters.warmup_rounds))) for one in contestants]
