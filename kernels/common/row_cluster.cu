@@ -3,8 +3,8 @@
 // A cluster takes one row, each of its CTAs a part of PART vectors of 16 bytes. The TMA loads a part in chunks, which
 // the threads reduce as they arrive. Each warp sends its partial result to every CTA of the cluster; each warp then
 // reduces all of them in the same order, so that all threads of a row hold the same bits. The part is then read again
-// from shared memory and written. No hint says what L2 evicts first: with hints rows took 5% longer after other kernels had
-// filled L2 (benchmarks/behind-h200.json).
+// from shared memory and written. No hint says what L2 evicts first: with hints, rows took 5% longer after other kernels
+// had filled L2 (benchmarks/behind-h200.json).
 //
 // OP: 0 rmsnorm, 1 softmax, 2 layernorm. N_COLS: columns, whole vectors. ELEMENT: bytes of one, 2 (BF16: bf16 or fp16)
 // or 4. CLUSTER, THREADS: CTAs of a cluster, threads of a CTA.

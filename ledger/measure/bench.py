@@ -133,8 +133,11 @@ class Conditions:
 
     def document(self) -> dict[str, Any]:
         """Return the conditions as they are written."""
-        copies = f"; copies fill up to {FOOTPRINT_CACHES} caches where one call on each takes {ROTATION_MS} ms at most"
-        more = copies if self.threads is None else ""
+        copies = ""
+        if self.threads is None:
+            copies = (
+                f"; copies fill up to {FOOTPRINT_CACHES} caches where one call on each takes {ROTATION_MS} ms at most"
+            )
         return {
             "date": self.date,
             "driver": self.driver,
@@ -144,7 +147,7 @@ class Conditions:
                 f"contestants take turns in one run on the same input sets; in a chain and back to back {SETTLE_MS} ms "
                 "of each turn are not timed"
             ),
-            "inputs": f"cold: rotation over input sets that exceed the last cache, as {self.protocol}{more}",
+            "inputs": f"cold: rotation over input sets that exceed the last cache, as {self.protocol}{copies}",
             "outputs": (
                 "cold: one result for each input set; a baseline that returns its own keeps it until its next call"
             ),

@@ -153,15 +153,13 @@ def line_up(
     on_step("reference in float64")
     reference = kernel.reference(sets[0].inputs)
     on_step(f"first call of {OURS}")
-    ours, before = kernel.implementations[case.implementation], _allocated(device)
-    first = _prepare(kernel, case, sets, reference, ours)
+    first = _prepare(kernel, case, sets, reference, kernel.implementations[case.implementation])
     if not first.correctness.passed:
         raise MachineError(f"{kernel.name} {shape_list(case)} {case.dtype}: {explain_failure(first.correctness)}")
+    own = first.launches
     if device == "cuda":
-        more = _copies(sets, first.launches, facts, _allocated(device) - before)
-        sets += more
-        first.launches.extend(ours(one.inputs, one.out, case.config) for one in more)
-    contestants = _in_contexts(OURS, first.launches, True, contexts)
+        sets, own = _with_copies(kernel, case, facts, sets, own)
+    contestants = _in_contexts(OURS, own, True, contexts)
     missing: dict[str, str] = {}
     for baseline, prepare in kernel.baselines.items():
         name = baseline.replace("-", "_")
@@ -187,13 +185,6 @@ def line_up(
         except Exception as error:  # noqa: BLE001
             missing[peer.name] = explained(error, 300)
     return LineUp(parameters, contexts, contestants, missing, first.correctness, len(sets), releases)
-
-
-def _allocated(device: str) -> int:
-    """Return the bytes of torch's tensors on a GPU, 0 for a CPU."""
-    import torch
-
-    return int(torch.cuda.memory_allocated()) if device == "cuda" else 0
 
 
 @dataclass(frozen=True)
@@ -257,20 +248,29 @@ def copy_count(
     return max(min(filling - sets, quick - sets, MAX_SETS - sets, room), 0)
 
 
-def _copies(sets: Sequence[InputSet], launches: Sequence[Launch], facts: DeviceFacts, held: int) -> list[InputSet]:
-    """Return copies of input sets on a GPU. launches: of ours, on each set; held: bytes that these hold together."""
+def _with_copies(
+    kernel: Kernel, case: Case, facts: DeviceFacts, sets: list[InputSet], own: list[Launch]
+) -> tuple[list[InputSet], list[Launch]]:
+    """Return input sets on a GPU and the launches of ours on them, both with those of copies."""
     import torch
 
-    free, _ = torch.cuda.mem_get_info()
+    def launch_of(one: InputSet) -> Launch:
+        return kernel.implementations[case.implementation](one.inputs, one.out, case.config)
+
+    before = torch.cuda.memory_allocated()
+    another = launch_of(sets[0])
+    launch_bytes = torch.cuda.memory_allocated() - before
+    del another
     wanted = copy_count(
         sets=len(sets),
         set_bytes=max(1, sets[0].bytes),
-        launch_bytes=held // len(sets),
+        launch_bytes=launch_bytes,
         cache_bytes=facts.l2_bytes or 0,
-        free_bytes=int(free),
-        rotation_ps=rotation_ps(launches),
+        free_bytes=torch.cuda.mem_get_info()[0],
+        rotation_ps=rotation_ps(own),
     )
-    return [copied(sets[at % len(sets)]) for at in range(wanted)]
+    copies = [copied(sets[at % len(sets)]) for at in range(wanted)]
+    return [*sets, *copies], [*own, *map(launch_of, copies)]
 
 
 def line_up_twice(

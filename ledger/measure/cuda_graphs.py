@@ -82,6 +82,12 @@ def rotation_ps(launches: Sequence[Launch]) -> int:
     return min(replay_ps(capture(launches), 3, calls=1))
 
 
+def repeats_in_round(launches: Sequence[Launch], *, stretch: int = 1) -> int:
+    """Return how often one call of each of some launches is repeated to fill a round of `stretch` times ROUND_MS."""
+    rotation_ms = rotation_ps(launches) / 1e9
+    return max(1, min((int(ROUND_MS / rotation_ms) + 1) * stretch, MAX_NODES // len(launches)))
+
+
 @dataclass(frozen=True)
 class TimedRound:
     """Hold one replay of a graph: picoseconds per call, and the SM clock counted across it (None: not counted)."""
@@ -174,10 +180,8 @@ class GraphRounds:
 
     def __post_init__(self) -> None:
         """Warm up, time one rotation and capture as many as fill a round of a millisecond."""
-        count = len(self.launches)
-        rotation_ms = rotation_ps(self.launches) / 1e9
-        repeats = max(1, min((int(ROUND_MS / rotation_ms) + 1) * self.stretch, MAX_NODES // count))
-        self.calls = count * repeats
+        repeats = repeats_in_round(self.launches, stretch=self.stretch)
+        self.calls = len(self.launches) * repeats
         self._graph = capture([*self.launches] * repeats)
         self.states: list[DeviceState] = []
 

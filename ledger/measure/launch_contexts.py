@@ -14,7 +14,7 @@ from typing import Any
 
 from ledger.errors import MachineError
 from ledger.kernel import Launch
-from ledger.measure.cuda_graphs import MAX_NODES, ROUND_MS, capture, replay_ps, rotation_ps, state_under, warm_up
+from ledger.measure.cuda_graphs import capture, repeats_in_round, replay_ps, state_under, warm_up
 from ledger.records import DeviceState
 
 BETWEEN_ELEMENTS = 1 << 16
@@ -47,8 +47,7 @@ class ChainRounds:
     def __post_init__(self) -> None:
         """Warm up, time one rotation and capture as many as fill a round."""
         chain = [launch for one in self.launches for launch in (self.between, one)]
-        rotation_ms = rotation_ps(chain) / 1e9
-        repeats = max(1, min(int(ROUND_MS / rotation_ms) + 1, MAX_NODES // len(chain)))
+        repeats = repeats_in_round(chain)
         self.calls = len(self.launches) * repeats
         self._chain: Any = capture(chain * repeats)
         self._between: Any = capture([self.between] * self.calls)

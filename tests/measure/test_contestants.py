@@ -178,7 +178,7 @@ def test_a_bench_on_a_gpu_calls_each_way_on_the_copies_too(monkeypatch):
     small = replace(parameters_of(COLD_GRAPH), footprint_min_bytes=1)
     sets = contestants.cold_sets(kernel, case, facts, small, device="cpu")
     monkeypatch.setattr(contestants, "cold_sets", lambda *_args, **_options: list(sets))
-    monkeypatch.setattr(contestants, "_allocated", lambda _device: 0)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 0)
     monkeypatch.setattr(contestants, "rotation_ps", lambda launches: 1000 * len(launches))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (10**9, 10**9))
     lined = contestants.line_up(kernel, case, facts, device="cuda", only=None, contexts=("loop",))
