@@ -76,8 +76,8 @@ LAYERS = (
     (
         "measure",
         """
-        inputs correctness result_form timer steady_timer cuda_graphs fresh_values result_check guard stream_rounds
-        launch_contexts intervene run_cell ncu_target
+        inputs correctness result_form timer steady_timer cuda_graphs input_copies fresh_values result_check guard
+        stream_rounds launch_contexts intervene run_cell ncu_target
         recompute_callable
         ordered_kernels callable_process order_checks apart order_counters order_records run_order
         peers contestants bench bench_self_test timeline
@@ -129,7 +129,8 @@ TORCH = """
     kernel launches device.gpu_selection device.facts device.local_profile device.probe_kernels
     callables.calls callables.flop_counter callables.counted_work callables.subject_files
     measure.result_form measure.fresh_values measure.guard measure.callable_process
-    measure.inputs measure.correctness measure.result_check measure.timer measure.cuda_graphs measure.stream_rounds
+    measure.inputs measure.correctness measure.result_check measure.timer measure.cuda_graphs measure.input_copies
+    measure.stream_rounds
     measure.launch_contexts
     measure.intervene measure.run_cell measure.recompute_callable
     measure.ncu_target measure.order_checks measure.run_order measure.peers measure.contestants measure.bench

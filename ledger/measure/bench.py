@@ -16,9 +16,7 @@ from ledger.device.facts import cpu_cores, facts_for, import_torch, require_prof
 from ledger.kernel import Kernel
 from ledger.kernel_files import KernelFile, build_case
 from ledger.measure.contestants import (
-    FOOTPRINT_CACHES,
     OURS,
-    ROTATION_MS,
     SETTLE_MS,
     Cell,
     Context,
@@ -28,6 +26,7 @@ from ledger.measure.contestants import (
     line_up,
     shape_list,
 )
+from ledger.measure.input_copies import COPIES
 from ledger.measure.launch_contexts import BETWEEN_ELEMENTS
 from ledger.measure.peers import Peer, peers_of
 from ledger.measure.run_cell import release, threads_set
@@ -133,11 +132,7 @@ class Conditions:
 
     def document(self) -> dict[str, Any]:
         """Return the conditions as they are written."""
-        copies = ""
-        if self.threads is None:
-            copies = (
-                f"; copies fill up to {FOOTPRINT_CACHES} caches where one call on each takes {ROTATION_MS} ms at most"
-            )
+        copies = f"; {COPIES.text}" if self.threads is None else ""
         return {
             "date": self.date,
             "driver": self.driver,

@@ -20,12 +20,12 @@ from ledger.device.facts import cpu_state
 from ledger.errors import MachineError, explained
 from ledger.kernel import Kernel, Launch, Prepare, keeping
 from ledger.measure.correctness import compare, explain_failure
-from ledger.measure.cuda_graphs import GraphRounds, rotation_ps
-from ledger.measure.inputs import InputSet, bytes_per_set, copied, input_sets
+from ledger.measure.cuda_graphs import GraphRounds
+from ledger.measure.input_copies import COPIES, bytes_of_launch, further_sets
+from ledger.measure.inputs import InputSet, bytes_per_set, input_sets
 from ledger.measure.launch_contexts import ChainRounds, IdleRounds, between_launch
 from ledger.measure.peers import Peer, peers_of
 from ledger.measure.timer import (
-    MAX_SETS,
     CpuRounds,
     Interval,
     Parameters,
@@ -43,13 +43,6 @@ SETTLE_MS = 100
 A GPU's clock follows the power of the last tens of milliseconds: for up to 75 ms after little load, calls take up to
 15% less than later. A slower regulation makes them take up to 12% more 350 to 700 ms after it. Measured on an H200:
 benchmarks/timer/settling-h200.json.
-"""
-
-FOOTPRINT_CACHES, ROTATION_MS = 64, 2
-"""How many times a bench's input sets fill the last cache of a GPU, as far as one call on each takes 2 ms at most.
-
-Loads that L2 evicts first leave older data there. On an H200, products that load their weights so took up to 8% less
-time where the sets filled it four times (benchmarks/timer/footprint-h200.json).
 """
 SEED = hashlib.sha256(b"ledger/bench/1").hexdigest()
 Cell = tuple[Mapping[str, int], Dtype]
@@ -234,42 +227,22 @@ def cold_sets(kernel: Kernel, case: Case, facts: DeviceFacts, parameters: Parame
     )
 
 
-def copy_count(
-    *, sets: int, set_bytes: int, launch_bytes: int, cache_bytes: int, free_bytes: int, rotation_ps: int
-) -> int:
-    """Return how many copies of the protocol's input sets a bench rotates over beside them.
-
-    launch_bytes: what the launch of ours allocates for each set. rotation_ps: picoseconds of one call on each set.
-    Copies take at most an eighth of the free memory: each library keeps a result of each set.
-    """
-    filling = FOOTPRINT_CACHES * cache_bytes // set_bytes
-    quick = int(sets * ROTATION_MS * 1e9) // rotation_ps
-    room = free_bytes // 8 // (set_bytes + launch_bytes)
-    return max(min(filling - sets, quick - sets, MAX_SETS - sets, room), 0)
-
-
 def _with_copies(
     kernel: Kernel, case: Case, facts: DeviceFacts, sets: list[InputSet], own: list[Launch]
 ) -> tuple[list[InputSet], list[Launch]]:
     """Return input sets on a GPU and the launches of ours on them, both with those of copies."""
-    import torch
 
     def launch_of(one: InputSet) -> Launch:
         return kernel.implementations[case.implementation](one.inputs, one.out, case.config)
 
-    before = torch.cuda.memory_allocated()
-    another = launch_of(sets[0])
-    launch_bytes = torch.cuda.memory_allocated() - before
-    del another
-    wanted = copy_count(
-        sets=len(sets),
-        set_bytes=max(1, sets[0].bytes),
-        launch_bytes=launch_bytes,
-        cache_bytes=facts.l2_bytes or 0,
-        free_bytes=torch.cuda.mem_get_info()[0],
-        rotation_ps=rotation_ps(own),
+    copies = further_sets(
+        sets,
+        own,
+        COPIES,
+        set_bytes=bytes_per_set(kernel.operation, case.shape, case.dtype),
+        launch_bytes=bytes_of_launch(launch_of, sets[0]),
+        cache_bytes=facts.l2_bytes,
     )
-    copies = [copied(sets[at % len(sets)]) for at in range(wanted)]
     return [*sets, *copies], [*own, *map(launch_of, copies)]
 
 

@@ -9,8 +9,7 @@ from samples import make_hardware
 from ledger.analysis.protocols import COLD_GRAPH
 from ledger.device.facts import facts_for
 from ledger.kernel_files import build_case, load_kernel
-from ledger.measure.contestants import Contestant, copy_count, interleave
-from ledger.measure.inputs import InputSet, copied
+from ledger.measure.contestants import Contestant, interleave
 from ledger.measure.timer import parameters_of
 
 MEMORY_MS = 95
@@ -131,44 +130,10 @@ def test_a_protocol_of_fewer_rounds_has_shorter_turns():
     assert rounds.taken[1:] == [5, 5]
 
 
-# 5 sets of 10 bytes, a cache of 10 bytes, a rotation of 5 ps.
-ROTATION = {"sets": 5, "set_bytes": 10, "launch_bytes": 0, "cache_bytes": 10, "free_bytes": 10**9, "rotation_ps": 5}
-
-
-@pytest.mark.parametrize(
-    ("changed", "more"),
-    [
-        ({}, 59),
-        ({"set_bytes": 20}, 27),
-        ({"set_bytes": 1000}, 0),
-        ({"cache_bytes": 0}, 0),
-        ({"free_bytes": 8 * 305}, 30),
-        ({"free_bytes": 8 * 305, "launch_bytes": 20}, 10),
-        ({"free_bytes": 79}, 0),
-        ({"rotation_ps": 10**9}, 5),
-        ({"rotation_ps": 2 * 10**9}, 0),
-        ({"rotation_ps": 10**12}, 0),
-        ({"cache_bytes": 10**6}, 4091),
-    ],
-)
-def test_copies_fill_the_caches_as_far_as_memory_and_time_allow(changed, more):
-    assert copy_count(**{**ROTATION, **changed}) == more
-
-
-def test_a_copied_input_set_has_the_same_data_elsewhere():
-    import torch
-
-    one = InputSet({"x": torch.arange(6.0).view(2, 3), "y": torch.zeros(3)}, torch.full((2,), float("nan")))
-    other = copied(one)
-    for here, there in zip((*one.inputs.values(), one.out), (*other.inputs.values(), other.out), strict=True):
-        assert here.data_ptr() != there.data_ptr() and torch.equal(here.nan_to_num(), there.nan_to_num())
-    assert list(other.inputs) == ["x", "y"] and other.out.isnan().all()
-
-
 def test_a_bench_on_a_gpu_calls_each_way_on_the_copies_too(monkeypatch):
     import torch
 
-    from ledger.measure import contestants
+    from ledger.measure import contestants, input_copies
 
     hardware = make_hardware(name="cpu", target="x86_64")
     kernel = load_kernel("softmax", launch=True).kernel
@@ -179,7 +144,7 @@ def test_a_bench_on_a_gpu_calls_each_way_on_the_copies_too(monkeypatch):
     sets = contestants.cold_sets(kernel, case, facts, small, device="cpu")
     monkeypatch.setattr(contestants, "cold_sets", lambda *_args, **_options: list(sets))
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 0)
-    monkeypatch.setattr(contestants, "rotation_ps", lambda launches: 1000 * len(launches))
+    monkeypatch.setattr(input_copies, "rotation_ps", lambda launches: 1000 * len(launches))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (10**9, 10**9))
     lined = contestants.line_up(kernel, case, facts, device="cuda", only=None, contexts=("loop",))
     # A set is x and y of 128 bytes each: 64 caches of 256 bytes hold 64.
