@@ -16,15 +16,18 @@ from ledger.analysis.paired_ratio import FAMILY_ERROR, Judged, judge_rounds, lea
 from ledger.records import Protocol, Ratio, RatioMeasurement
 
 ClaimVerdict = Literal["holds", "fails", "undecided"]
-INTERLEAVED = "interleaved/1"
+INTERLEAVED = "interleaved/2"
+"""The protocol that new claims seal."""
+COPIES = frozenset({"copies_l2_multiple", "copies_rotation_ms"})
 _SHARED = {"footprint_min_bytes", "footprint_l2_multiple", "sample_elements", "warmup_rounds", "min_rounds"}
-PARAMETERS = frozenset(
-    {*_SHARED, "max_rounds", "target_ppm", "budget_ms", "least_ppm", "most_ppm", "fold", "error_ppm"}
-)
-"""What the parameters of interleaved/1 are; docs/format.md says what each means."""
+_ROUNDS = {*_SHARED, "max_rounds", "target_ppm", "budget_ms", "least_ppm", "most_ppm", "fold", "error_ppm"}
+PARAMETERS = {"interleaved/1": frozenset(_ROUNDS), INTERLEAVED: frozenset(_ROUNDS) | COPIES}
+"""What the parameters of each protocol of a claim are; docs/format.md says what each means."""
 MAX_FOLD = 1000
 MAX_LEAST_PPM = 100_000
 """Largest noise, in millionths, that a claim may ask to be counted at least: of more it could hardly fail."""
+MAX_COPIES_L2_MULTIPLE, MAX_COPIES_ROTATION_MS = 1024, 100
+"""Largest rotation over copies that a claim may ask for: timing it must end and leave memory."""
 _MOST_NOISE = 100.0
 
 
@@ -36,11 +39,17 @@ def error_ppm(claims: int) -> int:
 def protocol_problem(protocol: Protocol) -> str | None:
     """Return why this version cannot follow a protocol of a claim, or why it could settle nothing; None: it can."""
     values = protocol.parameters
-    if protocol.name != INTERLEAVED or set(values) != PARAMETERS:
+    if protocol.name not in PARAMETERS or set(values) != PARAMETERS[protocol.name]:
         return f"protocol {protocol.name} with these parameters cannot be judged by this version: use a newer ledger"
-    bounds: dict[str, tuple[int, float]] = dict.fromkeys(PARAMETERS, (0, math.inf))
-    bounds |= {"fold": (1, MAX_FOLD), "error_ppm": (1, error_ppm(1)), "least_ppm": (0, MAX_LEAST_PPM)}
-    for name, (least, most) in sorted(bounds.items()):
+    bounds: dict[str, tuple[int, float]] = {
+        "copies_l2_multiple": (0, MAX_COPIES_L2_MULTIPLE),
+        "copies_rotation_ms": (0, MAX_COPIES_ROTATION_MS),
+        "error_ppm": (1, error_ppm(1)),
+        "fold": (1, MAX_FOLD),
+        "least_ppm": (0, MAX_LEAST_PPM),
+    }
+    for name in sorted(values):
+        least, most = bounds.get(name, (0, math.inf))
         if not least <= values[name] <= most:
             return f"{name} is {values[name]}; expected {least} to {most:g}, or the claim could not be settled"
     counted, needed = values["max_rounds"] // values["fold"], least_rounds(values["error_ppm"] / 1e6)

@@ -1,8 +1,8 @@
 """Times two versions of one subject in turn on one device, on the same cold inputs. Imports torch, only when called.
 
-Both are compared with the float64 reference of the base first. Base, head and base again then run round by round in
-changing order; a difference that exceeds the noise is timed once more, on new inputs and with everything prepared
-anew, before it is called.
+compared_launches compares both with the float64 reference of the base first. Base, head and base again then run round
+by round in changing order; a difference that exceeds the noise is timed once more, on new inputs and with everything
+prepared anew, before it is called.
 """
 
 from __future__ import annotations
@@ -15,43 +15,29 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from statistics import median_high
-from typing import Any, Literal
+from typing import Any
 
 from ledger.analysis.formatting import shape_text
 from ledger.analysis.paired_ratio import Judged, folded, judge_rounds, logs_of, spread_of
 from ledger.analysis.protocols import interleaved_protocol_for
 from ledger.callables.calls import Call
 from ledger.callables.subject import is_callable
-from ledger.errors import LedgerError, explained
-from ledger.kernel import Kernel, Launch
-from ledger.kernel_files import KernelFile
+from ledger.kernel import Launch
+from ledger.measure.compared_launches import BothSides, SideFailed, SideName, Version, failures_of, prepare_both
 from ledger.measure.comparison_effort import ON_CPU, ON_GPU, Effort
-from ledger.measure.correctness import compare, explain_failure, sample
+from ledger.measure.correctness import sample
 from ledger.measure.cuda_graphs import GraphRounds, own_stream, replay_in_turn
 from ledger.measure.inputs import InputSet, bytes_per_set, input_sets
-from ledger.measure.result_check import as_list, compare_results
+from ledger.measure.result_check import as_list
 from ledger.measure.run_cell import release, threads_set
-from ledger.measure.stream_rounds import StreamRounds, capture_problem
+from ledger.measure.stream_rounds import StreamRounds
 from ledger.measure.timer import CpuRounds, parameters_of, set_count
 from ledger.philox_inputs import derive_key
-from ledger.records import CaseV2, Correctness, DeviceFacts, Samples
+from ledger.records import Correctness, DeviceFacts, Samples
 
 _ORDERS = tuple(itertools.permutations(range(3)))
 _TOGETHER = 20
 """Rounds of each contestant that are taken before the intervals are looked at."""
-
-
-@dataclass(frozen=True)
-class Version:
-    """Hold one side of a comparison: a loaded subject and its case there."""
-
-    file: KernelFile
-    case: CaseV2
-
-    @property
-    def kernel(self) -> Kernel:
-        """Return the kernel, or the callable in a kernel's form."""
-        return self.file.kernel
 
 
 @dataclass(frozen=True)
@@ -92,20 +78,12 @@ class Compared:
     rounds: int = 0
     runs: int = 1
     failure: str | None = None
-    side: Literal["base", "head"] | None = None
+    side: SideName | None = None
     correctness: Correctness | None = None
     taken: Taken | None = None
     sides: tuple[SideResult, SideResult] = (SideResult(), SideResult())
     input_sets: int = 0
     bytes_per_set: int = 0
-
-
-class _Failed(Exception):
-    """Report that one side cannot be timed."""
-
-    def __init__(self, side: Literal["base", "head"], kind: str, why: str) -> None:
-        super().__init__(why)
-        self.side, self.kind = side, kind
 
 
 @dataclass
@@ -161,9 +139,8 @@ def compare_once(
     """Return one run, everything prepared anew."""
     try:
         with threads_set(base.case.threads), _stream(base, device), _still(device):
-            sets = _sets(base, facts, device, origin)
-            taken, sides = _timed(base, head, sets, device, error, effort, origin)
-    except _Failed as failed:
+            taken, sides, count = _timed(base, head, facts, device, error, effort, origin)
+    except SideFailed as failed:
         return Compared(failure=f"{failed.kind}: {failed}", side=failed.side)
     finally:
         release(device)
@@ -176,53 +153,42 @@ def compare_once(
         correctness=sides[1].correctness,
         taken=taken,
         sides=sides,
-        input_sets=len(sets),
+        input_sets=count,
         bytes_per_set=bytes_per_set(base.kernel.operation, base.case.shape, base.case.dtype),
     )
 
 
 def _timed(
-    base: Version,
-    head: Version,
-    sets: Sequence[InputSet],
-    device: str,
-    error: float,
-    effort: Effort,
-    origin: Origin,
-) -> tuple[Taken, tuple[SideResult, SideResult]]:
-    with _side("base"):
-        reference = base.kernel.reference(dict(sets[0].inputs))
-        first = _launches(base, sets)
-        before = _require_right(base, first[0], sets[0], reference, "base")
-    with _side("head"):
-        second = _launches(head, sets)
-        correctness = _require_right(base, second[0], sets[0], reference, "head")
+    base: Version, head: Version, facts: DeviceFacts, device: str, error: float, effort: Effort, origin: Origin
+) -> tuple[Taken, tuple[SideResult, SideResult], int]:
+    """Return the rounds, what was seen of both sides, and over how many input sets each rotated, copies included."""
+    sets = _sets(base, facts, device, origin)
+    both = prepare_both(base, head, sets, effort.copies, facts=facts, device=device)
     rounds = []
-    contestants: tuple[tuple[Literal["base", "head"], list[Launch]], ...] = (
-        ("base", first), ("head", second), ("base", first),
-    )  # fmt: skip
-    for number, (side, launches) in enumerate(contestants):
+    for number, side in enumerate((both.base, both.head, both.base)):
         # On a CPU a round is a part of the rotation: each contestant begins elsewhere, so that none finds warm data.
-        shift = number * len(launches) // 3
-        with _side(side):
-            rounds.append(_rounds([*launches[shift:], *launches[:shift]], base, device))
-    with _side("head"):
+        shift = number * len(side.launches) // 3
+        with failures_of(side.name):
+            rounds.append(_rounds([*side.launches[shift:], *side.launches[:shift]], device, on_stream=side.on_stream))
+    with failures_of("head"):
         taken = _take(rounds, error, effort)
-        if not is_callable(head.case.kernel):
-            _require_right(base, second[0], sets[0], reference, "head")
-    samples = [_sampled(base, launches[0], sets[0], origin) for launches in (first, second)]
-    return taken, (SideResult(before, samples[0]), SideResult(correctness, samples[1]))
+        both.check_again()
+    first, second = (
+        SideResult(side.correctness, _sampled(both, side.launches[0], origin)) for side in (both.base, both.head)
+    )
+    return taken, (first, second), len(both.base.launches)
 
 
-def _sampled(base: Version, launch: Launch, first: InputSet, origin: Origin) -> Samples | None:
+def _sampled(both: BothSides, launch: Launch, origin: Origin) -> Samples | None:
     """Return output elements of one more call on the first input set, at positions that the seal draws."""
     if not origin.samples:
         return None
     launch()
     if isinstance(launch, Call):
         return sample(as_list(launch.results()), dtype="fp64", key=origin.key, count=origin.samples)
+    base = both.base.version
     dtype = base.kernel.operation.output_dtype(base.case.dtype)
-    return sample(first.out, dtype=dtype, key=origin.key, count=origin.samples)
+    return sample(both.first.out, dtype=dtype, key=origin.key, count=origin.samples)
 
 
 def _take(rounds: Sequence[Any], error: float, effort: Effort) -> Taken:
@@ -263,7 +229,7 @@ def _sets(base: Version, facts: DeviceFacts, device: str, origin: Origin) -> lis
     """Return the input sets of a run, as many as the protocol of rounds rotates over."""
     case, operation = base.case, base.kernel.operation
     parameters = parameters_of(interleaved_protocol_for(case.implementation))
-    with _side("base"):
+    with failures_of("base"):
         count = set_count(bytes_per_set(operation, case.shape, case.dtype), facts.l2_bytes, parameters)
         return list(
             input_sets(
@@ -280,47 +246,10 @@ def _sets(base: Version, facts: DeviceFacts, device: str, origin: Origin) -> lis
         )
 
 
-def _launches(side: Version, sets: Sequence[InputSet]) -> list[Launch]:
-    prepare = side.kernel.implementations[side.case.implementation]
-    return [prepare(one.inputs, one.out, side.case.config) for one in sets]
-
-
-def _require_right(
-    base: Version, launch: Launch, first: InputSet, reference: Any, side: Literal["base", "head"]
-) -> Correctness:
-    """Call once and compare with the reference and the tolerance of the base. Raises: _Failed."""
-    tolerance = base.kernel.tolerances[base.case.dtype]
-    name = f"{base.kernel.operation.name} in float64, of the base"
-    if isinstance(launch, Call):
-        launch()
-        found = compare_results(launch.results(), reference, tolerance, name=name)
-    else:
-        first.out.fill_(float("nan"))
-        launch()
-        found = compare(first.out, reference, tolerance, name=name)
-    if not found.passed:
-        raise _Failed(side, "wrong", explain_failure(found))
-    return found
-
-
-def _rounds(launches: Sequence[Launch], base: Version, device: str) -> Any:
+def _rounds(launches: Sequence[Launch], device: str, *, on_stream: bool) -> Any:
     if device == "cpu":
         return CpuRounds(launches)
-    if is_callable(base.case.kernel) and capture_problem(launches) is not None:
-        return StreamRounds(launches)
-    return GraphRounds(launches, watch=False)
-
-
-@contextmanager
-def _side(name: Literal["base", "head"]) -> Iterator[None]:
-    """Name whose failure an error is: a subject may raise anything."""
-    try:
-        yield
-    except _Failed:
-        raise
-    except (Exception, SystemExit) as error:
-        text = str(error) if isinstance(error, LedgerError) else explained(error, 400)
-        raise _Failed(name, "failed", text) from error
+    return StreamRounds(launches) if on_stream else GraphRounds(launches, watch=False)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from ledger.analysis.formatting import shape_text
 from ledger.callables.subject import is_callable
 from ledger.errors import InputError, LedgerError
 from ledger.kernel_files import KernelFile, build_case, execute, kernel_closure, kernels_shipped_from, own_kernel_names
-from ledger.measure.comparison import Version
+from ledger.measure.compared_launches import Version
 from ledger.measure.machine_code import machine_code
 from ledger.operations import Shape
 from ledger.records import Argument, CaseV2, Digest, Dtype, Hardware, is_gpu

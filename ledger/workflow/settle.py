@@ -18,7 +18,7 @@ from ledger.device.facts import facts_for
 from ledger.device.machine_names import machine_names
 from ledger.errors import InputError, LedgerError
 from ledger.measure.comparison import Compared, Origin, SideResult, compare_once
-from ledger.measure.comparison_effort import claim_protocol, effort_of
+from ledger.measure.comparison_effort import effort_of, follows
 from ledger.measure.run_cell import require_live
 from ledger.records import (
     RATIO_SCHEMA,
@@ -69,7 +69,7 @@ def _pair(view: ClaimView, base: Side, head: Side) -> Pair:
     """Return both sides of a claim, loaded. Raises: InputError where they are not what was sealed."""
     claim, hardware = view.claim, view.hardware
     assert hardware is not None and isinstance(view.sealed.prediction, PredictionV2)
-    if claim.protocol != claim_protocol(claim.case.implementation, len(view.sealed.prediction.ratios)):
+    if not follows(claim.protocol, claim.case.implementation, len(view.sealed.prediction.ratios)):
         raise InputError("was sealed with another timing protocol than this version follows: use the one that sealed")
     wanted = Wanted(
         names=(claim.case.kernel,),

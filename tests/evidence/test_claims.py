@@ -11,7 +11,7 @@ import builders
 import pytest
 from authority import next_second
 from builders import Ledger, Seal, forecast, manifest_of
-from claimed import BASE_SOURCE, FILE, HEAD_SOURCE, ClaimLedger, honest_claim, settled
+from claimed import BASE_SOURCE, FILE, HEAD_SOURCE, ClaimLedger, first_protocol, honest_claim, settled
 from claimed import settled as settled_record
 from rich.console import Console
 
@@ -24,7 +24,7 @@ from ledger.evidence.audit import audit
 from ledger.evidence.audit_result import document
 from ledger.evidence.trust_levels import Trust
 from ledger.measure.comparison_effort import claim_protocol
-from ledger.records import PredictionV2, RatioMeasurement, Revision, SourceFile
+from ledger.records import PredictionV2, Protocol, RatioMeasurement, Revision, SourceFile
 from ledger.render.audit_text import render_audit
 from ledger.render.claim_text import claim_rows, scores_of, with_claims
 from ledger.render.report import html, markdown, render
@@ -354,6 +354,10 @@ def test_what_cannot_be_settled_is_named(tmp_path: Path):
         ({"max_rounds": 8}, None),
         ({"max_rounds": 31, "fold": 4}, "max_rounds is 31, of which 7 count by fold 4; expected 8 at least"),
         ({"error_ppm": 0}, "error_ppm is 0; expected 1 to 10000"),
+        ({"copies_l2_multiple": 1024, "copies_rotation_ms": 100}, None),
+        ({"copies_l2_multiple": 0, "copies_rotation_ms": 0}, None),
+        ({"copies_l2_multiple": 1025}, "copies_l2_multiple is 1025; expected 0 to 1024"),
+        ({"copies_rotation_ms": 101}, "copies_rotation_ms is 101; expected 0 to 100"),
     ):
         said = protocol_problem(protocol.model_copy(update={"parameters": {**protocol.parameters, **values}}))
         assert (said is None) if message is None else (said is not None and message in said), values
@@ -361,6 +365,31 @@ def test_what_cannot_be_settled_is_named(tmp_path: Path):
         needed = least_rounds(error)
         ends = [spread_of([0.0] * count, error).low for count in (needed - 1, needed)]
         assert [math.isfinite(end) for end in ends] == [False, True], error
+
+
+def test_each_protocol_has_its_own_parameters():
+    first, now = first_protocol(), claim_protocol("triton", 1)
+    assert (first.name, now.name) == ("interleaved/1", "interleaved/2")
+    assert protocol_problem(first) is None and protocol_problem(now) is None
+    assert set(now.parameters) - set(first.parameters) == {"copies_l2_multiple", "copies_rotation_ms"}
+    for name, parameters in (("interleaved/1", now), ("interleaved/2", first), ("interleaved/3", now)):
+        said = protocol_problem(Protocol(name=name, parameters=parameters.parameters))
+        assert said is not None and f"protocol {name} with these parameters cannot be judged" in said
+
+
+@pytest.mark.parametrize(("speed", "expected"), [(1.1, "holds"), (1.0, "fails")])
+def test_a_claim_of_the_first_protocol_is_judged_as_before(tmp_path: Path, speed: float, expected: str):
+    ledger = ClaimLedger(tmp_path / "ledger")
+    ledger.settle(ledger.claim(protocol=first_protocol()), speed=speed)
+    result = audit(str(ledger.root), recomputed=True)
+    assert result.verdict == "holds" and not result.findings, result.findings
+    assert document(result)["claims"][0]["verdict"] == expected
+
+
+def test_a_claim_of_the_first_protocol_is_not_settled_by_the_second(tmp_path: Path):
+    ledger = ClaimLedger(tmp_path / "ledger")
+    ledger.settle(ledger.claim(protocol=first_protocol()), protocol=claim_protocol("triton", 1))
+    assert "protocol-changed" in ledger.codes()
 
 
 def test_a_claim_narrower_than_a_measurement_is_told():

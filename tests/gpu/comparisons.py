@@ -28,7 +28,8 @@ from ledger.device.gpu_selection import select_device
 from ledger.device.local_profile import profile_of_this_machine
 from ledger.kernel_files import build_case, execute, kernel_closure, kernels_shipped_from
 from ledger.measure import comparison
-from ledger.measure.comparison import Version, compare_case
+from ledger.measure.compared_launches import Version
+from ledger.measure.comparison import compare_case
 from ledger.measure.comparison_effort import ON_CPU, ON_GPU
 from ledger.record_files import write_atomically
 from ledger.records import Hardware, is_gpu

@@ -10,14 +10,20 @@ import builders
 from builders import PROFILE, Ledger, Seal, forecast, honest_samples, manifest_of
 from samples import make_measurement
 
-from ledger.analysis.claims import judged, stored
+from ledger.analysis.claims import PARAMETERS, judged, stored
 from ledger.canonical import encode, object_id, record_id, record_path
 from ledger.measure.comparison_effort import claim_protocol
-from ledger.records import Ratio, RatioMeasurement, Revision, TimedSide, Tool
+from ledger.records import Protocol, Ratio, RatioMeasurement, Revision, TimedSide, Tool
 
 BASE_SOURCE = b'"""A kernel of the tests, before a change."""\n'
 HEAD_SOURCE = b'"""A kernel of the tests, after it."""\n'
 FILE = "kernels/rmsnorm_matmul.py"
+
+
+def first_protocol(implementation: str = "triton", claims: int = 1) -> Protocol:
+    """Return the protocol interleaved/1, which claims had before input sets were copied."""
+    values = claim_protocol(implementation, claims).parameters
+    return Protocol(name="interleaved/1", parameters={name: values[name] for name in PARAMETERS["interleaved/1"]})
 
 
 class ClaimLedger(Ledger):

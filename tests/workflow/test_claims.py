@@ -11,10 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from claimed import first_protocol
 from measuring import with_small_rotation
 from two_commits import ROOT, WHO, WRONG, Scratch
 
 from ledger.errors import EvidenceRefused, InputError, MachineError
+from ledger.records import Protocol
 
 WORSE = (
     "if extra.shape[0]:",
@@ -90,6 +92,41 @@ def test_a_claim_is_sealed_measured_and_audited(scratch: Scratch, quick: None, c
     assert [(one["state"], one["levels"]) for one in audit["claims"]] == [("measured", [0, 1])] * 2
     with pytest.raises(EvidenceRefused, match="is measured"):
         ledger("verify", sealed["id"], "--device", "cpu")
+
+
+def test_a_claim_of_the_first_protocol_is_settled_by_it(
+    scratch: Scratch, quick: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    from ledger.workflow import claim
+
+    scratch.kernel("worse", WORSE)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(claim, "claim_protocol", first_protocol)
+        ledger("claim", *CASE, *"--base first --head worse --ratio 0.25 --low 0.1 --high 0.9".split())
+    done = shown(capsys, "verify", "--device", "cpu")
+    assert [one["verdict"] for one in done["claims"]] == ["holds"]
+    (record,) = [path for path in Path("verifications").rglob("*.json") if b'"interleaved/1"' in path.read_bytes()]
+    assert b"copies" not in record.read_bytes()
+    assert shown(capsys, "audit", ".")["verdict"] == "holds"
+
+
+def test_a_claim_timed_by_other_values_is_left_to_the_version_that_sealed_it(
+    scratch: Scratch, quick: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    from ledger.measure.comparison_effort import claim_protocol
+    from ledger.workflow import claim
+
+    scratch.kernel("worse", WORSE)
+
+    def another(implementation: str, claims: int) -> Protocol:
+        made = claim_protocol(implementation, claims)
+        return made.model_copy(update={"parameters": {**made.parameters, "max_rounds": 10**9}})
+
+    monkeypatch.setattr(claim, "claim_protocol", another)
+    ledger("claim", *CASE, *"--base first --head worse --ratio 0.25 --low 0.1 --high 0.9".split())
+    with pytest.raises(MachineError, match="none of the claims can be settled here"):
+        ledger("verify", "--device", "cpu")
+    assert "was sealed with another timing protocol" in " ".join(capsys.readouterr().err.split())
 
 
 def test_cells_of_another_device_keep_no_claim_from_being_settled(
