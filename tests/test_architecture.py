@@ -81,7 +81,7 @@ LAYERS = (
         recompute_callable
         ordered_kernels callable_process order_checks apart order_counters order_records run_order
         peers contestants bench bench_self_test timeline
-        tune tuned_file cubin_tools compilation inspection inside machine_code comparison_effort
+        tune_groups tune tuned_file cubin_tools compilation inspection inside machine_code comparison_effort
         compared_launches comparison
         kernel_trials interpreter work_checks kernel_check
         """,
