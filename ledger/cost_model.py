@@ -31,9 +31,8 @@ class Rates:
 
     request_bytes: bytes a clock and SM. l2_bytes: bytes a clock of the chip. tensor_flops: operations a clock and SM.
     slots: CTAs of a cluster -> CTAs that are resident at one CTA an SM; clusters lie within a GPC, so large ones leave
-    SMs idle. idle_share: how much of the idle part of the last wave counts; above 1, as CTAs do not end together.
-    resident_share: how much of the fixed clocks counts of a CTA that is co-resident. launch_s: state -> seconds.
-    overlap: exponent of the norm that joins SM, L2 and DRAM time; infinity would be their maximum.
+    SMs idle. resident_share: how much of the fixed clocks counts of a CTA that is co-resident. launch_s: state ->
+    seconds. overlap: exponent of the norm that joins SM, L2 and DRAM time; infinity would be their maximum.
     """
 
     clock_hz: float
@@ -42,7 +41,6 @@ class Rates:
     request_bytes: float
     tensor_flops: float
     slots: Mapping[int, int]
-    idle_share: float
     resident_share: float
     launch_s: Mapping[str, float]
     overlap: float
@@ -96,9 +94,7 @@ def cost(launch: Launch, rates: Rates, *, state: str) -> Cost:
     waves = -(-launch.ctas // slots)
     # Co-resident CTAs begin together: their fixed clocks and those of their warps overlap.
     rounds = -(-launch.ctas // (slots * launch.resident))
-    full = launch.ctas / slots
-    worked = full + rates.idle_share * (waves - full) if waves > 1 else 1.0
-    steps_s = worked * launch.steps / rates.clock_hz
+    steps_s = waves * launch.steps / rates.clock_hz
     request_s = steps_s * launch.request_bytes / rates.request_bytes
     tensor_s = steps_s * launch.step_flops / rates.tensor_flops
     warps_s = steps_s * (launch.exposed_clocks + launch.hidden_clocks * rounds / waves)

@@ -16,7 +16,6 @@ RATES = Rates(
     request_bytes=40,
     tensor_flops=1000,
     slots={1: 10, 2: 10, 4: 8},
-    idle_share=1.0,
     resident_share=0.5,
     launch_s={"chain": 2e-6, "idle": 5e-6},
     overlap=1e3,
@@ -85,12 +84,11 @@ def test_l2_serves_all_sms_together() -> None:
     assert found.limiter == "l2"
 
 
-def test_the_idle_part_of_the_last_wave_counts_by_its_share() -> None:
-    # 11 CTAs on 10 SMs: 1.1 waves of work and 0.9 idle, of which half counts: 1.55 · 100 µs, two fixed times, a launch.
-    found = cost(LAUNCH._replace(ctas=11), replace(RATES, idle_share=0.5), state="chain")
-    assert found.total_s == pytest.approx(155e-6 + 6e-6 + 2e-6, rel=1e-3)
-    # One wave is as long as its CTAs, however few.
-    assert cost(LAUNCH._replace(ctas=3), replace(RATES, idle_share=0.5), state="chain").tensor_s == pytest.approx(1e-4)
+def test_a_last_wave_takes_as_long_as_a_full_one() -> None:
+    # 11 CTAs on 10 SMs: two waves of 100 µs, two fixed times, a launch.
+    found = cost(LAUNCH._replace(ctas=11), RATES, state="chain")
+    assert found.total_s == pytest.approx(200e-6 + 6e-6 + 2e-6, rel=1e-3)
+    assert cost(LAUNCH._replace(ctas=3), RATES, state="chain").tensor_s == pytest.approx(1e-4)
 
 
 def test_equal_terms_slow_each_other_by_the_overlap() -> None:

@@ -23,20 +23,19 @@ from ledger.roofline import DTYPE_BYTES
 STEP = 64
 """Inner positions of a K step, here of all variants."""
 
-NORMALISING_S, FIRST_BYTES, FIRST_BYTES_PER_S, NORMALISED_BYTES_PER_S = 2.74e-6, 4e6, 6.75e11, 1.8e12
+NORMALISING_S, FIRST_BYTES, FIRST_BYTES_PER_S, NORMALISED_BYTES_PER_S = 2.74e-6, 4e6, 6.75e11, 1.3e12
 """What the launch that normalises rows adds to a product: seconds, and bytes of x a second, of the first bytes and of
 more (the last rate of benchmarks/drawn-h200.json)."""
 
 RATES = Rates(
     clock_hz=1.755e9,
-    dram_bytes_per_s=5.08e12,
+    dram_bytes_per_s=4.8e12,
     l2_bytes=6690,
     request_bytes=110,
     tensor_flops=4096,
     # Fitted among 120, 128 and 132, and 96, 112 and 128. 96 is no count of what fits: of eight the driver says 120
     # (gemm_config.resident).
     slots={1: 132, 2: 132, 4: 120, 8: 96},
-    idle_share=1.43,
     resident_share=0.545,
     launch_s={"chain": 1.17e-6},
     overlap=2.98,

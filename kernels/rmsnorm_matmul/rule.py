@@ -1,7 +1,7 @@
 """Launch rule: the variant and the tile of a shape.
 
-On sm_90 the cheapest configuration that cost.py predicts, or one that was tuned for the shape; where rows are
-unaligned, normalised rows and matmul's choice for what is left. Otherwise the generic variant with a tile from a table,
+On sm_90 the cheapest configuration that cost.py predicts; where rows are unaligned, normalised rows and matmul's choice
+for what is left. Otherwise the generic variant with a tile from a table,
 which on sm_90 was measured on an H200 with cold weights, and elsewhere chosen to fit in shared memory.
 """
 
@@ -18,9 +18,9 @@ from ledger.operations import Shape
 from ledger.records import Dtype
 from ledger.roofline import DTYPE_BYTES
 
-from .cost import product_shape
+from .cost import product_shape, rates_of
 from .normed import OF_FEW_ROWS, PRODUCT, PRODUCTS, own_settings
-from .search import Config, cheapest_normed, chosen, normed_configs
+from .search import Config, cheapest, cheapest_normed, normed_configs
 from .variants import NAME, NEUTRAL, shared_bytes
 from .warp_specialised import MAX_SPLITS
 
@@ -31,7 +31,7 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> Config:
     if target != "sm_90" or DTYPE_BYTES[dtype] != 2:
         return generic
     if not is_unaligned(shape, dtype):
-        return chosen(shape, dtype, sms_of(target)) or generic
+        return cheapest(shape, dtype, rates=rates_of(sms_of(target))) or generic
     seen = _seen(shape, dtype)
     if _is_aligned(shape["O"], dtype):
         return cheapest_normed(seen, dtype, sms_of(target)) or generic

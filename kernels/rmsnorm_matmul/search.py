@@ -16,7 +16,7 @@ from ledger.cost_model import Rates
 from ledger.kernels.common.configs import Settings
 from ledger.kernels.common.gemm_frames import Frame, cluster_frames
 from ledger.kernels.common.gemm_rule import divided_ns
-from ledger.kernels.common.targets import SHARED_BYTES, SMS, ceil_div
+from ledger.kernels.common.targets import SHARED_BYTES, ceil_div
 from ledger.operations import Shape
 from ledger.records import Dtype
 
@@ -29,7 +29,6 @@ from .cost import (
     cluster_ctas,
     normed_s,
     product_shape,
-    rates_of,
     resident_ctas,
     tile_of,
 )
@@ -61,48 +60,6 @@ _MOST_COOPERATIVE_STAGES = 13
 
 _MOST_PING_PONG_ROWS = 512
 """The largest batch at which ping-pong warpgroups were timed."""
-
-_TUNED = {
-    (1, 2048, 2048): Tile("cuda_ping_pong", 8, 64, 2, 1, 16, 64, False),
-    (8, 2048, 2048): Tile("cuda_ping_pong", 8, 64, 2, 1, 16, 64, False),
-    (32, 2048, 2048): Tile("cuda_ping_pong", 32, 64, 2, 1, 8, 64, False),
-    (128, 2048, 2048): Tile("cuda_ping_pong", 64, 64, 2, 1, 8, 64, False),
-    (1, 4096, 4096): Tile("cuda_ping_pong", 8, 64, 2, 1, 8, 64, True),
-    (8, 4096, 4096): Tile("cuda_ping_pong", 8, 64, 2, 1, 8, 64, True),
-    (1, 8192, 8192): Tile("cuda_ping_pong", 8, 128, 2, 1, 8, 64, True),
-    (8, 8192, 8192): Tile("cuda_ping_pong", 8, 128, 2, 1, 8, 64, True),
-    (128, 4096, 4096): Tile("cuda_ping_pong", 64, 64, 1, 2, 16, 64, False),
-    (8, 4096, 14336): Tile("cuda_ping_pong", 8, 128, 1, 1, 16, 64, False),
-    (16, 5120, 5120): Tile("cuda_ping_pong", 16, 128, 2, 1, 16, 64, False),
-    (17, 5120, 13824): Tile("cuda_ping_pong", 24, 128, 1, 1, 16, 64, False),
-    (32, 4096, 14336): Tile("cuda_ping_pong", 32, 128, 1, 1, 16, 64, False),
-    (32, 8192, 8192): Tile("cuda_ping_pong", 32, 128, 2, 1, 16, 64, False),
-    (64, 8192, 8192): Tile("cuda_ping_pong", 64, 64, 1, 1, 8, 64, True),
-    (72, 4096, 4096): Tile("cuda_ping_pong", 72, 64, 2, 1, 8, 64, True),
-    (128, 4096, 14336): Tile("cuda_ping_pong", 128, 128, 1, 1, 8, 64, True),
-    (128, 8192, 8192): Tile("cuda_ping_pong", 128, 128, 2, 1, 8, 64, True),
-    (130, 4096, 11008): Tile("cuda_ping_pong", 136, 128, 1, 1, 8, 64, True),
-    (192, 4096, 8192): Tile("cuda_ping_pong", 192, 64, 1, 1, 8, 64, False),
-    (256, 8192, 8192): Tile("cuda_ping_pong", 256, 128, 2, 1, 8, 64, False),
-    (264, 4096, 4096): Tile("cuda_ping_pong", 136, 64, 1, 2, 8, 64, False),
-    (384, 4096, 4096): Tile("cuda_ping_pong", 192, 64, 1, 2, 8, 64, False),
-    (448, 4096, 4096): Tile("cuda_ping_pong", 224, 64, 1, 2, 8, 64, False),
-    (512, 2048, 2048): Tile("cuda_ping_pong", 128, 64, 1, 2, 8, 64, False),
-    (512, 4096, 4096): Tile("cuda_cooperative", 128, 256, 2, 1, 8, 64, False),
-    (512, 8192, 8192): Tile("cuda_cooperative", 128, 256, 1, 1, 8, 64, False),
-    (2048, 4096, 4096): Tile("cuda_cooperative", 128, 256, 1, 1, 8, 64, False),
-}
-"""B, H and O -> the tile that was fastest there in earlier runs, where the model predicts another one: rows of
-benchmarks/h200.json and benchmarks/tuning, timed back to back."""
-
-
-def chosen(shape: Shape, dtype: Dtype, sms: int) -> Config | None:
-    """Return the configuration that was tuned for a shape, or the cheapest; None where nothing fits. sms: of the chip.
-
-    Those tuned were so on 132 SMs.
-    """
-    tuned = _TUNED.get((shape["B"], shape["H"], shape["O"])) if sms == SMS["sm_90"] else None
-    return cheapest(shape, dtype, rates=rates_of(sms)) if tuned is None else staged(tuned, shape, dtype)
 
 
 def cheapest(shape: Shape, dtype: Dtype, *, rates: Rates = RATES) -> Config | None:

@@ -22,6 +22,8 @@ from ledger.errors import InputError
 from ledger.kernels.common.gemm_config import tile_rows
 from ledger.kernels.common.gemm_frames import Frame, nanoseconds, pitch
 from ledger.kernels.common.gemm_rule import RuledGemm
+from ledger.kernels.rmsnorm_matmul.cost import Tile
+from ledger.kernels.rmsnorm_matmul.search import staged
 from ledger.records import Target, Work
 
 TARGETS = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_100")
@@ -72,6 +74,16 @@ def test_matmul_rule_gives_what_the_architecture_can_run(target: str, m: int, n:
         kernel.check_config(kernel.config(shape, dtype, target), shape, dtype, target)
 
 
+def refuses_but_for_the_edit(tile: Tile, rows: int, edit: dict[str, Any], says: str) -> None:
+    """Check that rmsnorm_matmul allows a tile of some rows and refuses its edit in these words."""
+    kernel, shape = load_kernel("rmsnorm_matmul").kernel, {"B": rows, "H": 4096, "O": 4096}
+    config = staged(tile, shape, "fp16")
+    assert config is not None
+    kernel.check_config(config, shape, "fp16", "sm_90")
+    with pytest.raises(InputError, match=says):
+        kernel.check_config({**config, **edit}, shape, "fp16", "sm_90")
+
+
 @pytest.mark.parametrize(
     ("edit", "says"),
     [
@@ -89,10 +101,7 @@ def test_matmul_rule_gives_what_the_architecture_can_run(target: str, m: int, n:
     ],
 )
 def test_rmsnorm_matmul_refuses_config(edit: dict[str, Any], says: str) -> None:
-    kernel, shape = load_kernel("rmsnorm_matmul").kernel, {"B": 8, "H": 8192, "O": 10240}
-    config = {**kernel.config(shape, "fp16", "sm_90"), **edit}
-    with pytest.raises(InputError, match=says):
-        kernel.check_config(config, shape, "fp16", "sm_90")
+    refuses_but_for_the_edit(Tile("warp_specialised", 8, 128, 1, 1, 8, 128, shared=False), 8, edit, says)
 
 
 COOPERATIVE = {"variant": "cuda_cooperative", "cluster_m": 1, "num_warps": 8, "x_stages": 0}
@@ -144,11 +153,7 @@ FEW_ROWS = {**NORMED, "swap_ab": 1, "block_b": 8, "block_o": 64, "num_warps": 4}
     ],
 )
 def test_rmsnorm_matmul_refuses_config_of_its_cuda_cpp(edit: dict[str, Any], says: str) -> None:
-    kernel, shape = load_kernel("rmsnorm_matmul").kernel, {"B": 128, "H": 4096, "O": 4096}
-    config = kernel.config(shape, "fp16", "sm_90")
-    assert config["variant"] == "cuda_ping_pong"
-    with pytest.raises(InputError, match=says):
-        kernel.check_config({**config, **edit}, shape, "fp16", "sm_90")
+    refuses_but_for_the_edit(Tile("cuda_ping_pong", 64, 64, 1, 2, 16, 64, shared=False), 128, edit, says)
 
 
 @pytest.mark.parametrize(

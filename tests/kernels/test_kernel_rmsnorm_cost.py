@@ -38,7 +38,6 @@ from ledger.kernels.rmsnorm_matmul.normed import product_settings
 from ledger.kernels.rmsnorm_matmul.search import (
     cheapest,
     cheapest_fused,
-    chosen,
     frame_of,
     normed_config,
     normed_configs,
@@ -236,13 +235,11 @@ def test_a_gain_that_does_not_fit_leaves_no_cuda_variant() -> None:
     assert best is None or best["split_k"] > 1
 
 
-def test_a_tuned_tile_is_taken_on_as_many_sms_and_a_neighbour_is_not() -> None:
-    shape = {"B": 72, "H": 4096, "O": 4096}
-    tuned = chosen(shape, "fp16", 132)
-    assert tuned is not None and tuned["block_b"] == 72
-    assert chosen(shape, "fp16", 114) == cheapest(shape, "fp16", rates=rates_of(114))
-    near = chosen({**shape, "O": 4160}, "fp16", 132)
-    assert near is not None and near["block_b"] != 72
+def test_the_rule_counts_the_sms_of_the_chip() -> None:
+    kernel, shape = load_kernel("rmsnorm_matmul").kernel, {"B": 64, "H": 4096, "O": 132 * 64}
+    full, fewer = (kernel.config(shape, "fp16", Target("sm_90", sms)) for sms in (132, 114))
+    assert full == cheapest(shape, "fp16")
+    assert fewer == cheapest(shape, "fp16", rates=rates_of(114)) != full
 
 
 def test_fewer_sms_hold_fewer_clusters() -> None:
