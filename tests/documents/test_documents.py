@@ -240,6 +240,9 @@ def test_notes_quote_the_bench():
     said = f"B=128, H=8192 at {large:.2f} of cuBLAS, 512 × 4096 × 4096 at {tall:.2f}, 130 × 4096 × 11008 at {wide:.2f}"
     assert said in gemm
     assert f"777 × 3000 × 4104: {ratio('torch_matmul', 'matmul', M=777)[0]:.2f}" in gemm
+    settled = json.loads(read("benchmarks/matmul-settled-h200.json"))["rows"]
+    near = sum(row["torch_matmul_us"] >= 0.97 * row["rule_us"] for row in settled)
+    assert f"{len(settled)} shapes, clock settled: {near} reach 0.97 of cuBLAS" in gemm
     _holds_one_byte_products(gemm)
     eager, compiled = (ratio(name, "gemv") for name in ("torch_eager", "torch_compile"))
     moved = load_kernel("gemv").kernel.work

@@ -60,6 +60,15 @@ def test_the_timer_agrees_with_cupti_within_3_percent_for_the_same_launches():
         assert cupti["us"] + between_us == pytest.approx(cupti["timer_us"], rel=0.03), row["case"]
 
 
+def test_the_page_says_what_compare_finds_of_a_cache_hint():
+    path = ROOT / "benchmarks" / "model-shapes-settled-h200.json"
+    few, many = (
+        [f"{row[caches]:.2f}" for row in json.loads(path.read_text(encoding="utf-8"))["hint"]]
+        for caches in ("caches_5", "caches_64")
+    )
+    assert f"{' and '.join(many)} times as fast as others, not {' and '.join(few)}." in PAGE
+
+
 def test_the_page_says_how_boost_and_steady_states_differ():
     rows = {row["case"]: row for row in timer_rows("steady")}
     apart = [row for row in rows.values() if row["steady"]["us"] > 1.02 * row["boost"]["us"]]
