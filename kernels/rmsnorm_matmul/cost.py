@@ -2,8 +2,9 @@
 
 Imports neither torch nor triton. Terms: ledger/cost_model.py; of cuda_normed's product common/gemm_frames.py has the
 time. Fitted to net times of the chain context (a call after an elementwise kernel, whose own time is subtracted) in
-benchmarks/model-shapes-promoted-h200.json, by the regret of the pick and the error of the prediction. Clocks are of an
-SM at 1,755 MHz.
+benchmarks/model-shapes-promoted-h200.json, by the regret of the pick and the error of the prediction; the bandwidth of
+DRAM and the rate of x beyond its first bytes by the regret in model-shapes-settled-h200.json too. Clocks are of an SM
+at 1,755 MHz.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ STEP = 64
 
 NORMALISING_S, FIRST_BYTES, FIRST_BYTES_PER_S, NORMALISED_BYTES_PER_S = 2.74e-6, 4e6, 6.75e11, 1.3e12
 """What the launch that normalises rows adds to a product: seconds, and bytes of x a second, of the first bytes and of
-more (the last rate of benchmarks/drawn-h200.json)."""
+more."""
 
 RATES = Rates(
     clock_hz=1.755e9,

@@ -1,8 +1,8 @@
 """Launch rule: the variant and the tile of a shape.
 
 On sm_90 the cheapest configuration that cost.py predicts; where rows are unaligned, normalised rows and matmul's choice
-for what is left. Otherwise the generic variant with a tile from a table,
-which on sm_90 was measured on an H200 with cold weights, and elsewhere chosen to fit in shared memory.
+for what is left. Otherwise the generic variant with a tile from a table, which on sm_90 was measured on an H200 with
+cold weights, and elsewhere chosen to fit in shared memory.
 """
 
 from __future__ import annotations

@@ -56,8 +56,6 @@ _LEAST_INNER = {"cuda_ping_pong": 256, "warp_specialised": 512, "cuda_cooperativ
 _WARP_SPECIALISED_ROWS = 16
 _MOST_WARP_SPECIALISED_STAGES = 24
 _MOST_COOPERATIVE_STAGES = 13
-
-
 _MOST_PING_PONG_ROWS = 512
 """The largest batch at which ping-pong warpgroups were timed."""
 

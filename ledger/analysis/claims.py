@@ -18,10 +18,10 @@ from ledger.records import Protocol, Ratio, RatioMeasurement
 ClaimVerdict = Literal["holds", "fails", "undecided"]
 INTERLEAVED = "interleaved/2"
 """The protocol that new claims seal."""
-COPIES = frozenset({"copies_l2_multiple", "copies_rotation_ms"})
+COPY_PARAMETERS = frozenset({"copies_l2_multiple", "copies_rotation_ms"})
 _SHARED = {"footprint_min_bytes", "footprint_l2_multiple", "sample_elements", "warmup_rounds", "min_rounds"}
 _ROUNDS = {*_SHARED, "max_rounds", "target_ppm", "budget_ms", "least_ppm", "most_ppm", "fold", "error_ppm"}
-PARAMETERS = {"interleaved/1": frozenset(_ROUNDS), INTERLEAVED: frozenset(_ROUNDS) | COPIES}
+PARAMETERS = {"interleaved/1": frozenset(_ROUNDS), INTERLEAVED: frozenset(_ROUNDS) | COPY_PARAMETERS}
 """What the parameters of each protocol of a claim are; docs/format.md says what each means."""
 MAX_FOLD = 1000
 MAX_LEAST_PPM = 100_000

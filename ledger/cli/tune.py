@@ -55,7 +55,7 @@ def tune(
     output = output or (find_root() or FilePath.cwd()) / "benchmarks" / "tuning" / f"{kernel}-{hardware.name}.json"
     log = log or FilePath(f"{output}.log")
     document = tune_cells(file, hardware, cells, log=log, output=output, most=limit, progress_of=_progress, on_cell=say)
-    say(f"wrote {output}; a launch uses the table in the kernel file: review the output, then edit {file.path}")
+    say(f"wrote {output}; a launch uses the kernel's launch rule: review the output, then edit {file.path}")
     if as_json:
         emit({**document, "output": str(output), "log": str(log)})
     else:

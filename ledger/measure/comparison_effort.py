@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ledger.analysis.claims import COPIES as COPY_PARAMETERS
-from ledger.analysis.claims import INTERLEAVED, error_ppm, known_protocol
+from ledger.analysis.claims import COPY_PARAMETERS, INTERLEAVED, error_ppm, known_protocol
 from ledger.analysis.protocols import interleaved_protocol_for
 from ledger.measure.input_copies import COPIES, NO_COPIES, CopyLimits
 from ledger.measure.timer import parameters_of

@@ -17,7 +17,7 @@ from ledger.measure.timer import MAX_SETS
 
 @dataclass(frozen=True)
 class CopyLimits:
-    """Say how many times input sets and copies fill the last cache, if one call on each takes so long at most."""
+    """Limit copies: with them the sets fill the last cache so many times at most, and a call on each takes so long."""
 
     l2_multiple: int
     rotation_ms: int
@@ -25,7 +25,10 @@ class CopyLimits:
     @property
     def text(self) -> str:
         """Return the limits as conditions of a timing name them."""
-        return f"copies fill up to {self.l2_multiple} caches where one call on each takes {self.rotation_ms} ms at most"
+        return (
+            f"copied until they fill the cache {self.l2_multiple} times, a call on each takes {self.rotation_ms} ms or "
+            "copies take an eighth of the free memory"
+        )
 
 
 COPIES = CopyLimits(l2_multiple=64, rotation_ms=2)
@@ -85,7 +88,7 @@ def further_sets(
     count = copy_count(
         limits,
         sets=len(sets),
-        set_bytes=set_bytes,
+        set_bytes=max(set_bytes, 1),
         launch_bytes=launch_bytes,
         cache_bytes=cache_bytes,
         free_bytes=torch.cuda.mem_get_info()[0],

@@ -7,7 +7,6 @@ sets fill the last cache more often, as far as the workspaces of a group leave m
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,10 +30,6 @@ GROUP_SIZE = 6
 """Candidates that are timed together, beside the kernel's own configuration."""
 
 
-class _TooManyCopies(Exception):
-    """Report that memory does not suffice for launches on the copies of input sets."""
-
-
 class CellRun:
     """Time configurations of one cell on the same input sets."""
 
@@ -48,52 +43,39 @@ class CellRun:
         self.parameters = parameters_of(interleaved_protocol_for(case.implementation))
         # A short first timing; only the fastest are timed by the whole protocol.
         self.quick = replace(self.parameters, min_rounds=10, max_rounds=20, budget_ms=100)
-        self.cold = cold_sets(kernel, case, facts, self.parameters, device="cuda")
-        self.reference = kernel.reference(self.cold[0].inputs)
-        self.sets = self.cold
+        self.sets = cold_sets(kernel, case, facts, self.parameters, device="cuda")
+        self.reference = kernel.reference(self.sets[0].inputs)
         if configs:
-            self.sets = [*self.cold, *self._copies(case, facts, configs)]
+            self.sets += self._copies(case, facts, configs)
 
     def time(self, configs: Sequence[Config], parameters: Parameters, *, final: bool = False) -> None:
-        """Time the correct configurations interleaved with the kernel's own, and log every one.
-
-        Where memory does not suffice for launches on the copies too, they are timed without these.
-        """
-        left = self._timed(configs, self.sets, parameters, final=final)
-        release("cuda")
-        if left:
-            self._timed(left, self.cold, parameters, final=final)
-            release("cuda")
-
-    def _timed(
-        self, configs: Sequence[Config], sets: Sequence[InputSet], parameters: Parameters, *, final: bool
-    ) -> list[Config]:
-        """Time and log configurations; return those of which nothing is logged for lack of memory for the copies."""
-        left = list(configs)
+        """Time the correct configurations interleaved with the kernel's own, and log every one."""
+        ours = self._contestant(self.own)
+        if isinstance(ours, Entry):
+            raise self._own_failure(ours)
         ready: list[tuple[Config, Contestant]] = []
-        try:
-            ours = self._ours(sets)
-            for config in configs:
-                made = self._contestant(config, sets)
-                if isinstance(made, Entry):
-                    self._append(made)
-                    left.remove(config)
-                else:
-                    ready.append((config, made))
-        except _TooManyCopies:
-            return left
+        for config in configs:
+            made = self._contestant(config)
+            if isinstance(made, Entry):
+                self._append(made)
+            else:
+                ready.append((config, made))
         interleave([ours, *(contestant for _, contestant in ready)], parameters)
         for config, contestant in ready:
             median, own = contestant.interval.median, ours.interval.median
             self._append(Entry(self.cell, dict(config), "timed", median_ps=median, own_ps=own, final=final))
-        return []
+        del ours, ready
+        release("cuda")
 
     def _copies(self, case: Case, facts: DeviceFacts, configs: Sequence[Config]) -> list[InputSet]:
         """Return copies of the input sets: as many as the group with the largest workspaces leaves memory for."""
+        own = self._launches(self.own)
+        if isinstance(own, Entry):
+            raise self._own_failure(own)
         workspaces = sorted(map(self._workspace_bytes, configs))
         return further_sets(
-            self.cold,
-            self._ours(self.cold).rounds.launches,
+            self.sets,
+            own,
             COPIES,
             set_bytes=bytes_per_set(self.kernel.operation, case.shape, case.dtype),
             launch_bytes=self._workspace_bytes(self.own) + sum(workspaces[-GROUP_SIZE:]),
@@ -106,38 +88,43 @@ class CellRun:
         def launch_of(one: InputSet) -> Launch:
             return self.prepare(one.inputs, one.out, config)
 
-        # As in _contestant.
-        with contextlib.suppress(Exception):
-            return bytes_of_launch(launch_of, self.cold[0])
-        return 0
-
-    def _ours(self, sets: Sequence[InputSet]) -> Contestant:
-        """Return the kernel's own configuration ready to be timed. Raises: MachineError where it is wrong or fails."""
-        ours = self._contestant(self.own, sets)
-        if isinstance(ours, Entry):
-            raise MachineError(f"{self.kernel.name}: its own configuration {ours.status} here: {ours.why}")
-        return ours
-
-    def _contestant(self, config: Config, sets: Sequence[InputSet]) -> Contestant | Entry:
-        """Return a configuration ready to be timed, or the log entry that says why it is not.
-
-        Raises: _TooManyCopies where memory does not suffice for its launches on copies.
-        """
-        prepare = self.prepare
-        first = sets[0]
         try:
-            launches = [prepare(one.inputs, one.out, config) for one in sets]
+            return bytes_of_launch(launch_of, self.sets[0])
+        # As in _launches.
+        except Exception as error:  # noqa: BLE001
+            self._failed(config, error)
+            return 0
+
+    def _contestant(self, config: Config) -> Contestant | Entry:
+        """Return a configuration ready to be timed, or the log entry that says why it is not."""
+        made = self._launches(config)
+        if isinstance(made, Entry):
+            return made
+        try:
+            return Contestant(config_key(config), GraphRounds(made, watch=False), True, "back-to-back")
+        # As in _launches.
+        except Exception as error:  # noqa: BLE001
+            return self._failed(config, error)
+
+    def _launches(self, config: Config) -> list[Launch] | Entry:
+        """Return a configuration's launches, or the log entry that says why there are none."""
+        first = self.sets[0]
+        try:
+            launches = [self.prepare(one.inputs, one.out, config) for one in self.sets]
             first.out.fill_(float("nan"))
             launches[0]()
             found = compare(first.out, self.reference, self.tolerance, name="float64")
-            if not found.passed:
-                return Entry(self.cell, dict(config), "wrong", why=explain_failure(found))
-            return Contestant(config_key(config), GraphRounds(launches, watch=False), found.passed, "back-to-back")
         # Triton and its tools raise errors of any type for a configuration that they cannot build or launch.
-        except Exception as error:
-            entry = Entry(self.cell, dict(config), "failed", why=explained(error, 400))
-            if "out of memory" in str(error) and len(sets) > len(self.cold):
-                raise _TooManyCopies from error
+        except Exception as error:  # noqa: BLE001
+            return self._failed(config, error)
+        return launches if found.passed else Entry(self.cell, dict(config), "wrong", why=explain_failure(found))
+
+    def _own_failure(self, entry: Entry) -> MachineError:
+        return MachineError(f"{self.kernel.name}: its own configuration {entry.status} here: {entry.why}")
+
+    def _failed(self, config: Config, error: Exception) -> Entry:
+        """Return the log entry of a configuration that raised an error. Raises: MachineError for an unusable device."""
+        entry = Entry(self.cell, dict(config), "failed", why=explained(error, 400))
         self._require_device(entry)
         return entry
 

@@ -66,7 +66,8 @@ def test_the_page_says_what_compare_finds_of_a_cache_hint():
         [f"{row[caches]:.2f}" for row in json.loads(path.read_text(encoding="utf-8"))["hint"]]
         for caches in ("caches_5", "caches_64")
     )
-    assert f"{' and '.join(many)} times as fast as others, not {' and '.join(few)}." in PAGE
+    said = f"{' and '.join(many)} times as fast by `ledger compare`, over 5 caches {' and '.join(few)}."
+    assert f"32 and 128 × 4096 × 4096 in bf16 {said}" in PAGE
 
 
 def test_the_page_says_how_boost_and_steady_states_differ():

@@ -1,4 +1,4 @@
-"""Tests over how many input sets candidates are timed, and what is logged where memory does not suffice.
+"""Tests over how many input sets candidates are timed, and what is logged of those that fail.
 
 Tensors stay on this machine: only what asks a GPU is replaced.
 """
@@ -117,26 +117,27 @@ def test_the_group_with_the_largest_workspaces_fits_an_eighth_of_the_memory(gpu,
     assert len(run.sets) == 5 + 11
 
 
-def test_a_group_that_copies_leave_no_memory_for_is_timed_without_them(gpu, tmp_path):
-    configs = [{"bytes": 0, "wrong": 1}, {"bytes": 10}, {"bytes": 20}, {"bytes": 0, "broken": 1}]
-    run = cell_run(gpu, tmp_path / "log", *configs)
-    gpu.room = 64 * 10 + 64 * 20 - 1
-    run.time(configs, run.quick)
-    # The own configuration and one of 10 bytes with copies; then all but the wrong one, which is logged, without.
-    assert gpu.sizes == [64, 64, 5, 5, 5]
-    found = {str(entry.config): entry.status for entry in logged(tmp_path / "log")}
-    assert list(found.values()) == ["wrong", "failed", "timed", "timed"] and len(logged(tmp_path / "log")) == 4
-
-
-def test_a_candidate_that_memory_never_suffices_for_has_failed(gpu, tmp_path):
-    configs = [{"bytes": 0, "block": 1}, {"bytes": 100}]
+def test_a_candidate_that_memory_does_not_suffice_for_has_failed_and_the_others_are_timed(gpu, tmp_path):
+    configs = [{"bytes": 0, "block": 1}, {"bytes": 100}, {"bytes": 0, "wrong": 1}]
     run = cell_run(gpu, tmp_path / "log", *configs)
     gpu.room = 99
     run.time(configs, run.quick)
-    failed, timed = logged(tmp_path / "log")
+    failed, wrong, timed = logged(tmp_path / "log")
     assert (failed.status, failed.config) == ("failed", {"bytes": 100}) and "out of memory" in (failed.why or "")
-    assert (timed.status, timed.config) == ("timed", {"bytes": 0, "block": 1})
-    assert gpu.sizes == [64, 64, 5, 5]
+    assert (wrong.status, timed.status, timed.config) == ("wrong", "timed", {"bytes": 0, "block": 1})
+
+
+def test_a_candidate_that_leaves_the_device_unusable_before_the_copies_is_logged(gpu, tmp_path, monkeypatch):
+    import torch
+
+    def lost() -> None:
+        raise RuntimeError("an illegal memory access was encountered")
+
+    monkeypatch.setattr(torch.cuda, "synchronize", lost)
+    with pytest.raises(MachineError, match="left the device unusable"):
+        cell_run(gpu, tmp_path / "log", {"bytes": 0}, {"bytes": 0, "broken": 1})
+    (entry,) = logged(tmp_path / "log")
+    assert (entry.status, entry.config) == ("failed", {"bytes": 0, "broken": 1})
 
 
 def test_an_own_configuration_that_is_wrong_is_refused(gpu, tmp_path):
@@ -148,4 +149,5 @@ def test_a_log_of_other_rotations_is_of_another_cell():
     now = Conditions("A", "1", {"triton": "3"}, "00", COPIES.text).document()
     before = {name: value for name, value in now.items() if name != "inputs"}
     assert cell_of(now, CASE.shape, "fp32") != cell_of(before, CASE.shape, "fp32")
-    assert now["inputs"] == "copies fill up to 64 caches where one call on each takes 2 ms at most"
+    assert now["inputs"] == COPIES.text
+    assert COPIES.text.startswith("copied until they fill the cache 64 times, a call on each takes 2 ms or")
